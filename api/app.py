@@ -23,7 +23,9 @@ from tuner.api.lists import lists
 from tuner.api.lookups import BestConfigRoute, Lookups, TableRoute, best_configs
 from tuner.api.metrics import Metrics
 from tuner.api.misses import Misses
-from tuner.api.pages import pages
+from tuner.api.pages.routes import pages
+from tuner.api.pages.session import Sessions
+from tuner.api.pages.streams import when_stopped
 from tuner.api.past import past
 from tuner.api.reply import refusal
 from tuner.api.schemas import ErrorDocument, HealthDocument, ReadyDocument
@@ -60,11 +62,15 @@ def create_app(
     misses = Misses(store, metrics.unlisted.inc, settings.max_misses)
     lookups = Lookups(watcher, metrics, misses, settings)
     watcher.poll()
+    threads = Threads()
+    shown = pages(store, lookups, threads, Sessions(token))
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         watching = asyncio.create_task(_watch(watcher, misses, metrics, settings))
-        yield
+        with when_stopped(shown.live.close):
+            yield
+        shown.live.close()
         watching.cancel()
         with suppress(asyncio.CancelledError):
             await watching
@@ -80,7 +86,6 @@ def create_app(
         redirect_slashes=False,
     )
     _add_error_handlers(app, metrics)
-    threads = Threads()
     listed, of_the_past = lists(store, lookups, threads), past(store, lookups, threads)
     app.include_router(listed)
     app.include_router(of_the_past)
@@ -93,7 +98,7 @@ def create_app(
         Route("/best-config", BestConfigRoute(lookups), methods=["GET"]),
         Route("/best-configs", many, methods=["POST"]),
         Route("/table", TableRoute(lookups), methods=["GET"]),
-        *pages(lambda: app.openapi()),
+        *shown.routes,
     ]
     _describe(app, watcher)
     paths = frozenset(str(getattr(route, "path", "")) for route in (*app.routes, *listed.routes, *of_the_past.routes))

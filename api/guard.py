@@ -23,6 +23,8 @@ _log = logging.getLogger("tuner.api")
 _SAFE = ("GET", "HEAD", "OPTIONS")
 _OPEN = (("POST", "/best-configs"),)
 """Requests that write nothing although their method says so."""
+_FORMS = re.compile("/pages/(sign-in|sign-out|actions/[^/]+)")
+"""Paths that take forms of pages. Whether they may write is checked there, by the session instead of a bearer token."""
 _ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 
@@ -92,8 +94,8 @@ class Guard:
         if not length.isdigit() or len(length) > 9 or int(length) > self._max_body_bytes:
             too_large = BodyTooLarge(self._max_body_bytes)
             return refusal(str(too_large), too_large.http_status, {"connection": "close"})
-        method = scope["method"]
-        if method in _SAFE or (method, scope["path"]) in _OPEN:
+        method, path = scope["method"], _path(scope)
+        if method in _SAFE or (method, path) in _OPEN or (method == "POST" and _FORMS.fullmatch(path)):
             return None
         scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
         if scheme.lower() != b"bearer":
@@ -106,7 +108,7 @@ class Guard:
         return None
 
     def _count(self, scope: Scope, status: int, size: int, seconds: float, request_id: bytes) -> None:
-        path = scope["path"]
+        path = _path(scope)
         self._metrics.request(path if path in self._paths else _kind(path), status, seconds)
         if self._write is None:
             return
@@ -136,6 +138,12 @@ def _bounded(receive: Receive, limit: int) -> Receive:
         return message
 
     return bounded
+
+
+def _path(scope: Scope) -> str:
+    """Return the path of a request below the service's root, which may be that of a part of another app."""
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", ""))
 
 
 def _request_id(headers: dict[bytes, bytes]) -> bytes:

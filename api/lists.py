@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Request, Response
 
 from tuner.api import schemas
+from tuner.api.jobs import wanted_job
 from tuner.api.listing import (
     REFUSED,
-    SETTINGS,
     Empty,
     Page,
     PageQuery,
@@ -22,15 +21,13 @@ from tuner.api.listing import (
     page_reply,
 )
 from tuner.api.lookups import Lookups
-from tuner.api.query import parse_object, parse_problem, parse_signatures
+from tuner.api.query import parse_object
 from tuner.db import schema
 from tuner.db.settings import LARGEST_ID
 from tuner.db.store import Store
-from tuner.errors import UnknownName, UsageError
-from tuner.lookup.query import COMPARED
+from tuner.errors import UnknownName
 from tuner.records import StoredAnswer, StoredRun
 from tuner.records.document import answer_document
-from tuner.records.signatures import lacks_choices
 
 
 def lists(store: Store, lookups: Lookups, threads: Threads) -> APIRouter:
@@ -117,26 +114,8 @@ def lists(store: Store, lookups: Lookups, threads: Threads) -> APIRouter:
     )
     async def add_job(request: Request, _: Empty) -> Response:
         """Add a job to tune a problem, or return its unfinished job, whose priority may rise."""
-        given, view = parse_object(await request.body()), lookups.view
-        for name in (*COMPARED, "strict"):
-            if name in given:
-                raise UsageError(f"a job is a problem, a device and a priority, not {name!r}")
-        priority, highest = given.pop("priority", 0), SETTINGS.highest_priority
-        if type(priority) is not int or abs(priority) > highest:
-            raise UsageError(
-                f"priority is a whole number from -{SETTINGS.highest_priority} to {SETTINGS.highest_priority}"
-            )
-        device = given.pop("device", None)
-        if device is None:
-            device = view.lookup.resolve_device()
-        elif not isinstance(device, str) or not re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,99}", device):
-            raise UsageError("device is the id of a card, like nvidia-h200")  # a card without answers, too
-        signature, problem = parse_problem(given, parse_signatures(given, view))
-        if lacks_choices(signature):
-            raise UsageError(
-                f"{signature.op} has imported answers and no kernel here, so it cannot be tuned; /best-config has them"
-            )
-        job, new = await in_thread(store.queue.add, problem, device, priority)
+        wanted = wanted_job(parse_object(await request.body()), lookups.view)
+        job, new = await in_thread(store.queue.add, wanted.problem, wanted.device, wanted.priority)
         return json_reply(asdict(job), 201 if new else 200)
 
     return router

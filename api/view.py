@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from threading import Lock
 from time import monotonic
 
 from tuner.api.reply import Reply
@@ -67,7 +68,7 @@ class View:
 
 
 class Watcher:
-    """The newest view of a store. One thread at a time calls `poll`; any thread may read `view`.
+    """The newest view of a store. Any thread may read `view`.
 
     Args:
         signatures: signatures of ops that need no search to be known; the store's are added.
@@ -85,6 +86,7 @@ class Watcher:
         self._store, self._known, self._failed, self._device = store, signatures, failed, device
         self.view = self._empty("")
         self._read_at: float | None = None
+        self._lock = Lock()
 
     @property
     def age_s(self) -> float | None:
@@ -98,15 +100,16 @@ class Watcher:
 
     def poll(self) -> None:
         """Replace the view if the store has changed. The view stays as it is if the store cannot be read."""
-        began = monotonic()
-        try:
-            tip = self._store.tip()
-            if tip != self.view.tip:
-                self.view = self._newer(tip)
-        except StoreError as error:
-            self._failed(error)
-        else:
-            self._read_at = began
+        with self._lock:
+            began = monotonic()
+            try:
+                tip = self._store.tip()
+                if tip != self.view.tip:
+                    self.view = self._newer(tip)
+            except StoreError as error:
+                self._failed(error)
+            else:
+                self._read_at = began
 
     def _empty(self, uuid: str) -> View:
         return View(Tip(uuid, 0, 0), self._known, {}, 0, own_device=self._device)

@@ -5,7 +5,7 @@
 For each space the coefficients are fitted to the other spaces (`benchmarks/gemm_estimate.py`). A search is a replay
 with the limits of the effort `normal`, in batches of 8 and of 20. `reversed` has the estimates of the space turned
 round, the worst that can happen. Printed: configs until one within 1 % of the best, the geometric mean over spaces of
-the gap after 10, 25, 50 and 100 configs, configs in all, and how many of the converged searches are over 1 % off.
+the gap after 10, 25, 50 and 100 configs, configs in all, and the number of converged searches that are over 1 % off.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ KINDS = ("without", "with", "reversed")
 
 @dataclass(frozen=True)
 class Search:
-    """How a search ended: the gap to the best after each config, and whether it converged."""
+    """Outcome of a search: the gap to the best after each config, and whether it converged."""
 
     space: str
     kind: str

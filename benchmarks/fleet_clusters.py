@@ -6,14 +6,18 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic, sleep
 
-_READY_S = 60.0
-"""Seconds in which a cluster has to be ready."""
+from ports import free_ports
+
+_READY_S = 180.0
+"""Seconds in which a cluster has to be ready; one on an idle machine needs about 5."""
+_LOG_LINES = 40
+"""Number of last lines of each log that a message about a cluster holds."""
 
 
 @dataclass(frozen=True)
@@ -28,12 +32,42 @@ class Cluster:
     """Variables by which `tuner search` finds it."""
 
 
-def wait_for(is_true: Callable[[], object], what: str) -> None:
-    until = monotonic() + _READY_S
-    while not is_true():
-        if monotonic() > until:
-            raise TimeoutError(f"{what} is not ready after {_READY_S:.0f} s")
-        sleep(0.1)
+class Daemons:
+    """Processes that are started in groups of their own, log to a folder, and end with it."""
+
+    def __init__(self, folder: Path, stack: ExitStack, environment: Mapping[str, str] | None = None) -> None:
+        self._folder, self._stack, self._started = folder, stack, list[subprocess.Popen[bytes]]()
+        self._environment = os.environ | (environment or {})
+
+    def start(self, *words: str) -> subprocess.Popen[bytes]:
+        with (self._folder / "daemons.log").open("a") as log:
+            started = subprocess.Popen(words, stdout=log, stderr=log, env=self._environment, start_new_session=True)
+        self._stack.callback(_kill, started)
+        self._started.append(started)
+        return started
+
+    def wait_for(self, is_true: Callable[[], object], what: str) -> None:
+        """Wait until something holds. Raises ClusterError with the logs if it does not in time, or if a daemon ends."""
+        until = monotonic() + _READY_S
+        while not is_true():
+            ended = [daemon for daemon in self._started if daemon.poll() is not None]
+            if ended:
+                command = " ".join(map(str, ended[0].args))  # type: ignore[arg-type]
+                raise ClusterError(
+                    f"{what} is not ready: {command} ended with code {ended[0].returncode}", self._folder
+                )
+            if monotonic() > until:
+                load = f"the load is {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+                raise ClusterError(f"{what} is not ready after {_READY_S:.0f} s; {load}", self._folder)
+            sleep(0.1)
+
+
+class ClusterError(Exception):
+    """A cluster that did not get ready, with the ends of its daemons' logs."""
+
+    def __init__(self, text: str, folder: Path, pattern: str = "*.log") -> None:
+        logs = {file.name: file.read_text(errors="replace").splitlines() for file in sorted(folder.glob(pattern))}
+        super().__init__("\n".join([text, *(f"{name}: {line}" for name in logs for line in logs[name][-_LOG_LINES:])]))
 
 
 @contextmanager
@@ -53,23 +87,20 @@ def dask(folder: Path, nodes: int) -> Iterator[Cluster]:
     """Yield a Dask cluster: a scheduler and workers, each a process."""
     file, begin = folder / "scheduler.json", [str(Path(sys.executable).with_name("dask"))]
     common = ["--scheduler-file", str(file), "--no-dashboard"]
-    with ExitStack() as stack, (folder / "dask.log").open("w") as log:
-
-        def start(*words: str) -> subprocess.Popen[bytes]:
-            started = subprocess.Popen([*begin, *words, *common], stdout=log, stderr=log, start_new_session=True)
-            stack.callback(_kill, started)
-            return started
-
-        start("scheduler", "--port", "0", "--host", "127.0.0.1")
-        wait_for(file.exists, "the Dask scheduler")
-        options = ["--nthreads", "1", "--no-nanny", "--memory-limit", "0", "--local-directory", str(folder)]
-        workers = {f"node-{n}": start("worker", "--name", f"node-{n}", *options) for n in range(1, nodes + 1)}
+    with ExitStack() as stack:
+        daemons = Daemons(folder, stack)
+        daemons.start(*begin, "scheduler", "--port", "0", "--host", "127.0.0.1", *common)
+        daemons.wait_for(file.exists, "the Dask scheduler")
+        options = ["--nthreads", "1", "--no-nanny", "--memory-limit", "0", "--local-directory", str(folder), *common]
+        workers = {
+            f"node-{n}": daemons.start(*begin, "worker", "--name", f"node-{n}", *options) for n in range(1, nodes + 1)
+        }
 
         def lose(search: int) -> str:
             def working() -> list[str]:
                 return [name for name, worker in workers.items() if _children(worker.pid)]
 
-            wait_for(working, "a task")
+            daemons.wait_for(working, "a task")
             name = working()[0]
             _kill(workers[name])
             return name
@@ -87,10 +118,15 @@ def ray(folder: Path, nodes: int) -> Iterator[Cluster]:
     """Yield a Ray cluster: a head that runs no tasks, and nodes with a core each."""
     from ray import cluster_utils
 
-    sizes = {"object_store_memory": 80_000_000, "include_dashboard": False}
-    cluster = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **sizes})
+    cluster = cluster_utils.Cluster()
+    given = {"object_store_memory": 80_000_000, "temp_dir": str(folder), "wait": False}
     try:
-        started = [cluster.add_node(num_cpus=1, object_store_memory=80_000_000) for _ in range(nodes)]
+        try:
+            cluster.add_node(num_cpus=0, include_dashboard=False, **given)
+            started = [cluster.add_node(num_cpus=1, **given) for _ in range(nodes)]
+            cluster.wait_for_nodes(timeout=_READY_S)
+        except Exception as error:
+            raise ClusterError(f"Ray is not ready: {error}", folder, "session_2*/logs/*.*") from error
 
         def lose(search: int) -> str:
             cluster.remove_node(started[0], allow_graceful=False)
@@ -122,18 +158,18 @@ SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd-%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/slurmd-%n.log
-NodeName=n[1-{nodes}] NodeHostname=localhost NodeAddr=127.0.0.1 Port=[{first}-{last}] CPUs=1 RealMemory=1000 Gres=gpu:1
 PartitionName=p Nodes=n[1-{nodes}] Default=YES
 """
-_PORT = 26820
-"""Port of the controller; those of the nodes follow."""
+_SLURM_NODE = "NodeName=n{n} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs=1 RealMemory=1000 Gres=gpu:1\n"
 
 
 @contextmanager
 def slurm(folder: Path, nodes: int) -> Iterator[Cluster]:
     """Yield a SLURM of several nodes on this host: slurmctld, a slurmd for each node, and munge. Needs root."""
-    text = _SLURM.format(folder=folder, nodes=nodes, port=_PORT, first=_PORT + 1, last=_PORT + nodes)
-    (folder / "slurm.conf").write_text(text)
+    port, *ports = free_ports(1 + nodes)
+    text = _SLURM.format(folder=folder, nodes=nodes, port=port)
+    of_nodes = (_SLURM_NODE.format(n=n, port=port) for n, port in enumerate(ports, 1))
+    (folder / "slurm.conf").write_text("".join([text, *of_nodes]))
     (folder / "gres.conf").write_text(
         "".join(f"NodeName=n{n} Name=gpu File=/dev/tty{n}\n" for n in range(1, nodes + 1))
     )
@@ -141,22 +177,14 @@ def slurm(folder: Path, nodes: int) -> Iterator[Cluster]:
     (folder / "munge.key").chmod(0o400)
     (folder / "state").mkdir()
     environment = {"SLURM_CONF": str(folder / "slurm.conf"), "TUNER_SLURM_FOLDER": str(folder / "jobs")}
-    with ExitStack() as stack, (folder / "slurm.log").open("w") as log:
-
-        def start(*words: str) -> subprocess.Popen[bytes]:
-            started = subprocess.Popen(
-                words, stdout=log, stderr=log, env=os.environ | environment, start_new_session=True
-            )
-            stack.callback(_kill, started)
-            return started
-
-        socket = folder / "munge.socket"
-        munge = ["--foreground", "--force", f"--key-file={folder}/munge.key", f"--socket={socket}"]
+    with ExitStack() as stack:
+        daemons = Daemons(folder, stack, environment)
+        munge = ["--foreground", "--force", f"--key-file={folder}/munge.key", f"--socket={folder}/munge.socket"]
         files = [f"--{kind}-file={folder}/munged.{kind}" for kind in ("pid", "log", "seed")]
-        start("munged", *munge, *files)
-        wait_for(socket.exists, "munge")
-        start("slurmctld", "-D")
-        daemons = {f"n{n}": start("slurmd", "-D", "-N", f"n{n}") for n in range(1, nodes + 1)}
+        daemons.start("munged", *munge, *files)
+        daemons.wait_for((folder / "munge.socket").exists, "munge")
+        daemons.start("slurmctld", "-D")
+        of_node = {f"n{n}": daemons.start("slurmd", "-D", "-N", f"n{n}") for n in range(1, nodes + 1)}
         stack.callback(_kill_all, f"SLURM_CONF={folder}/slurm.conf")
 
         def idle() -> bool:
@@ -165,11 +193,11 @@ def slurm(folder: Path, nodes: int) -> Iterator[Cluster]:
             return done.stdout.split() == ["idle"] * nodes
 
         def lose(search: int) -> str:
-            _kill(daemons["n1"])
+            _kill(of_node["n1"])
             _kill_all("SLURMD_NODENAME=n1", f"SLURM_CONF={folder}/slurm.conf")
             return "n1"
 
-        wait_for(idle, "SLURM")
+        daemons.wait_for(idle, "SLURM")
         yield Cluster("slurm:p", lose, environment)
 
 

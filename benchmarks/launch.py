@@ -2,7 +2,8 @@
 
 All run in one process, on problems so small that the card is never behind. Each way has a turn in each round, and the
 card is synchronised between turns, outside the timed interval. The report has medians over the rounds, in us a launch.
-All write to a given `out`, with the same arguments each time. It also has the time of a repeated `best_config`, in us.
+All are called with the same arguments each time, and write to a given `out` except torch's functions that take none.
+The report also has the time of a repeated `best_config`, in us.
 
 Users' kernels are launched by `tuner.launch`, under our `autotune`, by Triton, by its autotuner when it has its config,
 under it once `install` was called, and by the launcher in C alone, which is the floor. Their grids are functions of the
@@ -29,17 +30,87 @@ import triton.language as tl
 import tuner
 import tuner.triton
 from tuner import best_config, catalog, ops
-from tuner.launching import calls
 from tuner.launching.launcher import ONE_BY_ONE, fixed_arguments
 from tuner.measure import device
 from tuner.measure.tensors import allocate, draw, workspace
 
 ROUNDS, LAUNCHES = 200, 50
-PROBLEMS: list[tuple[str, dict[str, object]]] = [
-    ("softmax", {"M": 64, "N": 128}),
-    ("gemm", {"M": 64, "N": 64, "K": 64, "dtype": "bf16"}),  # through tensor descriptors
-    ("gemm", {"M": 64, "N": 64, "K": 64, "dtype": "fp32"}),  # through pointers
-]
+Tensors = dict[str, torch.Tensor]
+Case = tuple[str, dict[str, object], Callable[[Tensors], object], Callable[[Tensors], object]]
+"""An op, its problem, and its call of ours and torch's."""
+MATRIX: dict[str, object] = {"M": 64, "N": 128, "dtype": "fp32"}
+VECTOR: dict[str, object] = {"N": 8192, "dtype": "fp32"}
+IMAGES: dict[str, object] = {"B": 2, "C": 3, "H": 16, "R": 2, "dtype": "fp32"}
+
+
+def of_gemm(dtype: str) -> Case:
+    """Return the case of gemm in a dtype: bf16 is launched with tensor descriptors, fp32 with pointers."""
+    return (
+        "gemm", {"M": 64, "N": 64, "K": 64, "dtype": dtype},
+        lambda t: ops.gemm(t["a"], t["b"], t["out"]), lambda t: torch.matmul(t["a"], t["b"], out=t["out"]),
+    )  # fmt: skip
+
+
+CASES: list[Case] = [
+    (
+        "softmax", MATRIX,
+        lambda t: ops.softmax(t["x"], t["out"]), lambda t: torch.softmax(t["x"], dim=1, out=t["out"]),
+    ),
+    (
+        "transpose", MATRIX,
+        lambda t: ops.transpose(t["x"], t["out"]), lambda t: t["out"].copy_(t["x"].t()),
+    ),
+    of_gemm("bf16"),
+    of_gemm("fp32"),
+    (
+        "scaled_gemm", {"M": 64, "N": 64, "K": 64},
+        lambda t: ops.scaled_gemm(t["a"], t["b"], t["scale_a"], t["scale_b"], t["out"]),
+        lambda t: torch._scaled_mm(t["a"], t["b"], t["scale_a"], t["scale_b"], out_dtype=torch.bfloat16),
+    ),
+    (
+        "add", VECTOR,
+        lambda t: ops.add(t["x"], t["y"], out=t["out"]), lambda t: torch.add(t["x"], t["y"], out=t["out"]),
+    ),
+    (
+        "gelu", VECTOR,
+        lambda t: ops.gelu(t["x"], out=t["out"]), lambda t: torch.nn.functional.gelu(t["x"]),
+    ),
+    (
+        "silu", VECTOR,
+        lambda t: ops.silu(t["x"], out=t["out"]), lambda t: torch.nn.functional.silu(t["x"]),
+    ),
+    (
+        "silu_mul", MATRIX,
+        lambda t: ops.silu_mul(t["gate"], t["up"], out=t["out"]),
+        lambda t: torch.nn.functional.silu(t["gate"]) * t["up"],
+    ),
+    (
+        "rms_norm", MATRIX,
+        lambda t: ops.rms_norm(t["x"], t["weight"], out=t["out"]),
+        lambda t: torch.nn.functional.rms_norm(t["x"], (128,), t["weight"], 1e-6),
+    ),
+    (
+        "layer_norm", MATRIX,
+        lambda t: ops.layer_norm(t["x"], t["weight"], t["bias"], out=t["out"]),
+        lambda t: torch.nn.functional.layer_norm(t["x"], (128,), t["weight"], t["bias"]),
+    ),
+    (
+        "reduce", MATRIX,
+        lambda t: ops.reduce(t["x"], dim=1, out=t["out"]), lambda t: torch.sum(t["x"], 1, out=t["out"]),
+    ),
+    (
+        "max_pool2d", IMAGES,
+        lambda t: ops.max_pool2d(t["x"], 2, out=t["out"]), lambda t: torch.nn.functional.max_pool2d(t["x"], 2),
+    ),
+    (
+        "avg_pool2d", IMAGES,
+        lambda t: ops.avg_pool2d(t["x"], 2, out=t["out"]), lambda t: torch.nn.functional.avg_pool2d(t["x"], 2),
+    ),
+    (
+        "copy_column", MATRIX,
+        lambda t: ops.copy_column(t["matrix"], out=t["out"]), lambda t: t["out"].copy_(t["x"]),
+    ),
+]  # fmt: skip
 BARS = {"Triton": 0.7, "triton.autotune": 0.4}
 """Largest host time of an op, relative to that of these ways."""
 MOST_US, AIM_US = 5.0, 3.0
@@ -68,13 +139,18 @@ def strided(  # type: ignore[no-untyped-def]
     tl.store(c + at, x[:, None] * y[None, :], mask=(m < M)[:, None] & (n < N)[None, :])
 
 
-def ways(op: str, tensors: dict[str, torch.Tensor]) -> dict[str, Callable[[], object]]:
+def ways(
+    op: str, given: dict[str, object], ours: Callable[[Tensors], object], torchs: Callable[[Tensors], object]
+) -> dict[str, Callable[[], object]]:
     """Return functions that launch an op each way; all but torch use the same config of the same kernel."""
-    kernel, problem = catalog.load(op), calls.load(op).problem(tensors)
+    kernel, tensors = catalog.load(op), operands(op, given)
+    problem = kernel.signature.problem(given)
     config = best_config(op, **problem.values).config
     assert config is not None
     work = workspace(kernel.workspace(problem, config, device.describe(0).limits), "cuda")
     (launch,) = kernel.launch(problem, config, {**tensors, **work})
+    if op == "copy_column":  # the operand is a column, and the function takes its matrix
+        tensors["matrix"] = tensors["x"].unsqueeze(1)
     fn, grid, args = launch.fn, launch.grid, launch.args
     own = {name: value for name, value in launch.kwargs.items() if name not in ("num_warps", "num_stages")}
     options = {name: launch.kwargs[name] for name in ("num_warps", "num_stages")}
@@ -83,17 +159,11 @@ def ways(op: str, tensors: dict[str, torch.Tensor]) -> dict[str, Callable[[], ob
     tuned = triton.autotune(configs=[triton.Config(own, **options)] * 2, key=key)(
         fn
     )  # with one config it makes no lookup
-    in_torch: dict[str, Callable[[], object]] = {
-        "softmax": lambda: torch.softmax(tensors["x"], dim=1, out=tensors["out"]),
-        "gemm": lambda: torch.matmul(tensors["a"], tensors["b"], out=tensors["out"]),
-    }
-    ours: Callable[..., torch.Tensor] = getattr(ops, op)
-    *inputs, out = tensors.values()
     return {
-        f"tuner.ops.{op}": lambda: ours(*inputs, out=out),
+        f"tuner.ops.{op}": lambda: ours(tensors),
         "Triton": lambda: fn[grid](*args, **launch.kwargs),
         "triton.autotune": lambda: tuned[grid](*args),
-        "torch": in_torch[op],
+        "torch": lambda: torchs(tensors),
     }
 
 
@@ -203,7 +273,7 @@ def main() -> None:
         "torch": torch.__version__,
         "triton": triton.__version__,
         "launch_us": {
-            f"{op} {given.get('dtype', '')}": measured(ways(op, operands(op, given))) for op, given in PROBLEMS
+            f"{op} {given.get('dtype', '')}".strip(): measured(ways(op, given, *calls)) for op, given, *calls in CASES
         },
         "users_us": users(),
         "best_config_us": best_config_us(),

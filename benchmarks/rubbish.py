@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import argparse
 import os
-import socket
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from time import monotonic, sleep
 from urllib.request import urlopen
+
+from ports import free_ports
 
 from tuner import catalog
 from tuner.db import schema
@@ -74,12 +75,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=300)
     seconds = parser.parse_args().seconds
-    with tempfile.TemporaryDirectory() as folder, socket.socket() as probe:
+    with tempfile.TemporaryDirectory() as folder:
         store = filled(Path(folder) / "tuner.db")
         before = {table: store.rows(table, 1000) for table in TABLES}
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-        probe.close()
+        (port,) = free_ports(1)
         command = ["-m", "tuner", "serve", "--no-access-log", "--port", str(port), "--db", f"{folder}/tuner.db"]
         with subprocess.Popen([sys.executable, "-P", *command], env=os.environ | {"TUNER_TOKEN": TOKEN}) as server:
             try:

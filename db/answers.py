@@ -102,11 +102,18 @@ class AnswerStore(Part):
         with self._read() as connection:
             return answers_of(connection, select_answers().where(schema.AnswerRow.run_id == run), self.unreadable)
 
-    def answers_between(self, after: int, upto: int) -> list[StoredAnswer]:
-        """Return the answers with ids above `after` and up to `upto`, oldest first, that were in service at `upto`."""
+    def answers_between(
+        self, after: int, upto: int, *, op: str | None = None, device: str | None = None
+    ) -> list[StoredAnswer]:
+        """Return the answers with ids above `after` and up to `upto`, oldest first, that were in service at `upto`.
+
+        Only those of one op and device, if these are given.
+        """
         query = select_answers().where(schema.AnswerRow.id > after, schema.AnswerRow.id <= upto, in_service(upto))
+        query = query if op is None else query.where(schema.AnswerRow.op == op)
+        query = query if device is None else query.where(schema.AnswerRow.device == device)
         with self._read() as connection:
-            return answers_of(connection, query, self.unreadable)
+            return answers_of(connection, query, self.unreadable, op)
 
     def forget(self, answers: Iterable[int]) -> int:
         """Retire the answers with these ids, and return the number of those that were in service.

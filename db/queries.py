@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, func, insert, literal, select, true
+from sqlalchemy import ColumnElement, Connection, Row, Select, func, insert, literal, literal_column, select, true
 from sqlalchemy.orm import aliased
 
 from tuner.db import schema
@@ -32,6 +32,11 @@ def select_trials(problem: Problem, provenance: Provenance) -> Any:
 def _same_definition(provenance: Provenance) -> Any:
     """Return the condition on runs of the same definition; runs that were stored without one are not compared."""
     return schema.RunRow.definition.in_((provenance.definition, "")) if provenance.definition else true()
+
+
+def is_running() -> ColumnElement[bool]:
+    """Return the condition on runs that they have no end. Its text holds the value, else no partial index is used."""
+    return schema.RunRow.status == literal_column("'running'")
 
 
 def select_answers() -> Any:

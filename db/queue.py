@@ -36,37 +36,19 @@ from sqlalchemy import (
 
 from tuner.db import schema
 from tuner.db.database import Database
+from tuner.db.job import Job as Job
+from tuner.db.job import job_of
 from tuner.db.opening import OpenDatabase
 from tuner.db.settings import SETTINGS
-from tuner.db.unreadable import UnreadableRows, column_values
+from tuner.db.unreadable import UnreadableRows
 from tuner.db.writes import insert_missing
-from tuner.errors import UsageError
+from tuner.errors import UnknownName, UsageError
 from tuner.kernels.spec import Problem
 
 _UNFINISHED = ("pending", "running")
 _PENDING: ColumnElement[str] = literal_column("'pending'")
 _RUNNING: ColumnElement[str] = literal_column("'running'")
 """Constants in the text of a query: a prepared statement with a parameter in their place cannot use a partial index."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """A problem to be tuned; `schema.JobRow` describes the fields."""
-
-    id: int
-    op: str
-    problem: str
-    device: str
-    priority: int
-    status: str
-    tries: int
-    worker: str | None
-    lease_until: str | None
-    error: str | None
-    run_id: int | None
-    created_at: str
-    ended_at: str | None
-    missed: int = 0
 
 
 @dataclass(frozen=True)
@@ -111,7 +93,29 @@ class Queue:
                     return found, False
                 number = _add_pending(connection, problem.op, problem.text, device, priority, self._now())
                 if number is not None:  # else another was first
-                    return _job_of(connection.execute(select(job).where(job.id == number)).one()), True
+                    return job_of(connection.execute(select(job).where(job.id == number)).one()), True
+
+    def retry(self, id: int) -> tuple[Job, bool]:
+        """Add a job that failed once more, with all its tries; return the job, and whether it is new.
+
+        An unfinished job of its problem is returned instead.
+
+        Raises:
+            UnknownName: There is no such job.
+            UsageError: It has not failed.
+        """
+        job = schema.JobRow
+        with self._write() as connection:
+            failed = connection.execute(select(job).where(job.id == id)).one_or_none()
+            if failed is None:
+                raise UnknownName(f"there is no job {id}; tuner jobs lists them")
+            if failed.status != "failed":
+                raise UsageError(f"a job that failed is tried again, and job {id} is {failed.status}")
+            about = failed.op, failed.problem, failed.device
+            number = _add_pending(connection, *about, failed.priority, self._now())
+            same = (job.problem == failed.problem) & (job.device == failed.device) & job.status.in_(_UNFINISHED)
+            found = connection.execute(select(job).where(same if number is None else job.id == number)).one()
+            return job_of(found), number is not None
 
     def jobs(self, limit: int) -> list[Job]:
         """Return unfinished jobs, then finished ones, up to `limit` of either.
@@ -124,7 +128,7 @@ class Queue:
         parts = unfinished.order_by(running.desc(), *_urgency()), finished.order_by(schema.JobRow.id.desc())
         with self._read() as connection:
             rows = [row for part in parts for row in connection.execute(part.limit(limit))]
-            return self._unreadable.read("jobs", rows, _job_of)
+            return self._unreadable.read("jobs", rows, job_of)
 
     def has_work(self, able: Sequence[JobFilter], *, missed: bool = False) -> bool:
         """Return whether there may be a job to claim."""
@@ -165,7 +169,7 @@ class Queue:
     def _readable(self, row: Row[Any], execute: Callable[[Executable], object]) -> Job | None:
         """Return the job of a row; if it cannot be read, mark it as failed and return None."""
         try:
-            return _job_of(row)
+            return job_of(row)
         except UsageError as error:
             self._unreadable.add("jobs", row.id, error)
             ended = {
@@ -274,8 +278,3 @@ def _add_pending(
     missed = counted if type(counted) is int else 0  # a count that cannot be read costs no job
     values = {**job, "status": "pending", "tries": 0, "created_at": now, "missed": missed}
     return insert_missing(connection, schema.JobRow, **values)
-
-
-def _job_of(row: Row[Any]) -> Job:
-    """Return the job of a row. Raises UsageError if it cannot be read."""
-    return Job(**column_values(row, schema.JobRow))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, func, select, update
+from sqlalchemy import Connection, Row, bindparam, func, select, true, update
 
 from tuner.db.rows import utc_now
 from tuner.db.schema import JobRow, RequestRow
@@ -25,11 +25,21 @@ _COUNT = select(RequestRow.count).where(RequestRow.problem == JobRow.problem, Re
 _PUT_MISSED = update(JobRow).where(JobRow.id.in_(_PENDING)).values(missed=_COUNT.scalar_subquery())
 
 
-def page(connection: Connection, limit: int, unreadable: UnreadableRows, after: int = 0) -> list[dict[str, Any]]:
-    """Return the rows after the one of id `after`, most frequent first."""
+def page(
+    connection: Connection,
+    limit: int,
+    unreadable: UnreadableRows,
+    after: int = 0,
+    op: str | None = None,
+    device: str | None = None,
+) -> list[dict[str, Any]]:
+    """Return the rows after the one of id `after`, of one op and device if they are given, most frequent first."""
     found = list[dict[str, Any]]()
+    of_op = true() if op is None else RequestRow.op == op
+    on_device = true() if device is None else RequestRow.device == device
     while len(found) < limit:
-        query = select(RequestRow).order_by(RequestRow.count.desc(), RequestRow.id).limit(limit)
+        query = select(RequestRow).where(of_op, on_device)
+        query = query.order_by(RequestRow.count.desc(), RequestRow.id).limit(limit)
         if after:
             count = connection.scalar(select(RequestRow.count).where(RequestRow.id == after)) or 0
             query = query.where((RequestRow.count < count) | ((RequestRow.count == count) & (RequestRow.id > after)))

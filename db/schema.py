@@ -105,7 +105,15 @@ class RunRow(Base):
     """One search."""
 
     __tablename__ = "runs"
-    __table_args__ = (Index(None, "problem_id", "device_id"),)
+    __table_args__ = (
+        Index(None, "problem_id", "device_id"),
+        Index(
+            "ix_runs_running",
+            "id",
+            sqlite_where=text("status = 'running'"),
+            postgresql_where=text("status = 'running'"),
+        ),
+    )
     id: Mapped[int] = mapped_column(primary_key=True)
     kernel_id: Mapped[int] = mapped_column(ForeignKey("kernels.id"))
     problem_id: Mapped[int] = mapped_column(ForeignKey("problems.id"))
@@ -126,6 +134,20 @@ class RunRow(Base):
     tuner: Mapped[str]
     started_at: Mapped[str]
     ended_at: Mapped[str | None]
+
+
+class RunStateRow(Base):
+    """The work of a search at one moment. It is removed when the search ends; that of a killed one stays."""
+
+    __tablename__ = "run_states"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id"), unique=True)
+    host: Mapped[str]
+    """Name of the host and id of the process."""
+    state: Mapped[dict[str, Any]]
+    """Fields of `records.progress.RunState`."""
+    at: Mapped[str]
+    """By the clock of the database."""
 
 
 class TrialRow(Base):

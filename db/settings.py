@@ -58,6 +58,8 @@ class StoreSettings:
     """Warnings of unreadable rows that are remembered, so that each is logged once."""
     resumed_h: float = 24
     """Age of a retune, in hours, from which it is not resumed."""
+    silent_s: float = 30
+    """Age of the state of a search, in seconds, from which it is taken for killed; it is written every 10 s."""
     abandoned_min: float = 15
     """Time without a finding, in minutes, after which a running retune of another host is taken for killed."""
     prune_batch: int = 500

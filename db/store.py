@@ -24,7 +24,9 @@ from tuner.db.history import HistoryStore
 from tuner.db.interrupts import kept_interrupts
 from tuner.db.location import database_at, default_database, is_named
 from tuner.db.opening import OpenDatabase, connect
+from tuner.db.overview import Overview
 from tuner.db.pins import Pins
+from tuner.db.progress import Progress
 from tuner.db.queries import in_service
 from tuner.db.queue import Queue
 from tuner.db.retunes import Retunes
@@ -32,6 +34,7 @@ from tuner.db.revisions import HEAD
 from tuner.db.rows import device_from, fingerprint, kernel_from, roofline_limits_from, utc_text
 from tuner.db.runs import RunStore
 from tuner.db.unreadable import column_values, printable
+from tuner.db.work import Work
 from tuner.db.writes import device_id
 from tuner.kernels.spec import Problem, Signature
 from tuner.records import FORGOTTEN, Device, RooflineLimits
@@ -130,9 +133,24 @@ class Store(RunStore, AnswerStore, HistoryStore):
         return Retunes(self._read, self._write, self._database.now, self.unreadable)
 
     @property
+    def overview(self) -> Overview:
+        """Counts and outlines of what the store has."""
+        return Overview(self._read, self.unreadable, self.progress)
+
+    @property
     def pins(self) -> Pins:
         """The pinned answers."""
         return Pins(self._read, self._write, self.unreadable)
+
+    @property
+    def progress(self) -> Progress:
+        """The states of the searches that run."""
+        return Progress(self._opened, self.unreadable)
+
+    @property
+    def work(self) -> Work:
+        """The work of the fleet: what workers do, and what ended."""
+        return Work(self._opened, self.unreadable)
 
     @property
     def engine_files(self) -> EngineFiles:
@@ -249,10 +267,12 @@ class Store(RunStore, AnswerStore, HistoryStore):
                 found += self.unreadable.read(table.__tablename__, rows, lambda row: column_values(row, table))
         return found[:limit]
 
-    def requests(self, limit: int, after: int = 0) -> list[dict[str, Any]]:
-        """Return the missed queries, most frequent first, after the one of that id."""
+    def requests(
+        self, limit: int, after: int = 0, *, op: str | None = None, device: str | None = None
+    ) -> list[dict[str, Any]]:
+        """Return the missed queries, of one op and device if given, most frequent first, after the one of that id."""
         with self._read() as connection:
-            return requests.page(connection, limit, self.unreadable, after)
+            return requests.page(connection, limit, self.unreadable, after, op, device)
 
     def missed(self, problem: Problem) -> list[dict[str, Any]]:
         """Return the misses of one problem, by device."""

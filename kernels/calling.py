@@ -5,14 +5,16 @@ alignment, negative bits), finds the launch that is prepared for such tensors, a
 overlap another; `hot_path.py` generates it. The cold path, `prepare`, checks the tensors and prepares the launch, as
 `tuner.launching` has installed it.
 
-An op's `call.py` ends in `CALL = OpCall(...)` and `in_torch(CALL)`; `tuner.ops` finds it there.
+An op's `call.py` ends in `CALL = OpCall(...)` and `launch = in_torch(CALL)`; `tuner.ops` finds the first there, and the
+op's function calls the second.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -21,10 +23,8 @@ from torch.autograd import forward_ad
 from tuner.errors import UsageError
 from tuner.kernels.held import hold
 from tuner.kernels.hot_path import generated
-from tuner.kernels.op_call import (
-    OpCall,
-    Pairs,
-    Pointers,
+from tuner.kernels.op_call import OpCall, Pointers
+from tuner.kernels.tensors import (
     Tensors,
     check_matrices,
     check_strided,
@@ -41,19 +41,17 @@ __all__ = [
     "NOT_STRIDED",
     "PLAIN",
     "OpCall",
-    "Pairs",
     "Pointers",
     "Prepare",
     "Prepared",
     "PreparedLaunch",
     "Tensors",
-    "apart",
+    "cached",
     "check_matrices",
     "check_strided",
     "checked_scalars",
     "empty",
     "empty_like",
-    "given",
     "hold_pinned",
     "in_torch",
     "install",
@@ -61,6 +59,7 @@ __all__ = [
     "is_recording",
     "is_tracing",
     "kind_of",
+    "launcher",
     "prepare",
     "prepared",
     "refuse_gradient",
@@ -71,14 +70,14 @@ __all__ = [
     "same_place",
     "shape",
     "short_name",
-    "traced",
 ]
 
 PreparedLaunch = Callable[[Pointers], object]
 """Launches on the current stream, given the addresses."""
-Prepared = tuple[PreparedLaunch, Pairs]
-"""A launch, and the pairs of tensors that must not overlap."""
+Prepared = tuple[Any, ...]
+"""A `PreparedLaunch`, followed by `OpCall.bounds`."""
 Scalars = Mapping[str, float]
+_Result = TypeVar("_Result")
 
 PLAIN = {Tensor, torch.nn.Parameter}
 """Tensor types whose elements are in memory. Other types, such as the fake tensors of tracing, go through torch."""
@@ -97,11 +96,6 @@ _SCHEMA_TYPES = {str: "str", bool: "bool", int: "int"}
 """Types of attributes in the schema of a custom op."""
 
 
-def given(**tensors: Tensor | None) -> Tensors:
-    """Return the tensors that are not None, in their order."""
-    return {name: tensor for name, tensor in tensors.items() if tensor is not None}
-
-
 def empty_like(op: str, x: Tensor, name: str = "x") -> Tensor:
     """Return a tensor of the shape and dtype of `x`, in its order of dims. Raises UsageError unless `x` is dense."""
     try:
@@ -112,48 +106,56 @@ def empty_like(op: str, x: Tensor, name: str = "x") -> Tensor:
 
 
 def empty(
-    op: str,
-    x: Tensor,
-    shape: Callable[[], tuple[int, ...]],
-    dtype: torch.dtype | None = None,
-    name: str = "x",
-    beside: Tensors = NONE,
+    op: str, shape: Callable[..., tuple[int, ...]], dtype: torch.dtype | None = None, **tensors: Tensor
 ) -> Tensor:
-    """Return a contiguous tensor on the device of `x`, of its dtype if none is given.
+    """Return a contiguous tensor on the device of the first of these tensors, of its dtype if none is given.
 
     Args:
-        shape: returns the shape, which depends on `x`.
-        name: name of `x` in messages.
-        beside: other tensors that the shape depends on.
+        shape: returns the shape, given the tensors.
 
     Raises:
-        UsageError: one of them is not a dense tensor.
+        UsageError: one of the tensors is not a dense tensor.
     """
     try:
-        return torch.empty(shape(), dtype=dtype or x.dtype, device=x.device)
+        first = next(iter(tensors.values()))
+        return torch.empty(shape(*tensors.values()), dtype=dtype or first.dtype, device=first.device)
     except NOT_STRIDED:
-        check_strided(op, {name: x, **beside})
+        check_strided(op, tensors)
         raise
 
 
-def run(call: OpCall, tensors: Tensors, attributes: Mapping[str, Any] = NONE, scalars: Scalars = NONE) -> None:
-    """Launch an op on tensors, named as `call.takes_tensors` names them and in that order.
+def cached(function: Callable[..., _Result]) -> Callable[..., _Result]:
+    """Return a function that keeps results by their arguments, which are told apart by type too: 1 from True.
 
-    Raises:
-        UsageError: the tensors do not fit the op, are not on a GPU, or a gradient is asked for.
+    Items of tuples are not, so equal ones must have equal results. It keeps none while torch traces, nor of arguments
+    without a hash, such as lists and sizes that are not known.
     """
-    if is_tracing():
-        gradient = is_recording() and any(tensor.requires_grad for tensor in tensors.values())
-        through_torch(call, tensors, attributes, scalars, gradient)
-        return
-    names = *tensors, *attributes, *scalars
-    hot = call.hot_paths.get(names)
-    if hot is None:
-        arguments, has_setting = (*attributes, *scalars), call.setting is not None
-        hot = call.hot_paths[names] = generated(tuple(tensors), arguments, globals(), has_setting=has_setting)
-    hot(call, tensors, attributes, scalars)
-    if call.on_host:
-        hold_pinned(tensors, call.on_host, next(tensors[name] for name in tensors if name in call.written).device)
+    kept = lru_cache(maxsize=4096, typed=True)(function)
+
+    def found(*values: Any) -> _Result:
+        try:
+            if not is_tracing():
+                return kept(*values)
+        except TypeError:
+            pass
+        return function(*values)
+
+    return found
+
+
+def launcher(call: OpCall) -> Callable[..., None]:
+    """Return the function that launches an op on the values of `OpCall.in_order`.
+
+    It raises UsageError if the tensors do not fit the op, are not on a GPU, or a gradient is asked for.
+    """
+    if not call.generated:
+        call.generated.append(generated(call, globals()))
+    return call.generated[0]
+
+
+def run(call: OpCall, tensors: Tensors, attributes: Mapping[str, Any] = NONE, scalars: Scalars = NONE) -> None:
+    """Launch an op on tensors by name. Raises UsageError as `launcher`."""
+    launcher(call)(*call.in_order(tensors, attributes, scalars))
 
 
 def hold_pinned(tensors: Tensors, names: Collection[str], device: torch.device) -> None:
@@ -163,40 +165,45 @@ def hold_pinned(tensors: Tensors, names: Collection[str], device: torch.device) 
             hold(tensor, device)
 
 
-def through_torch(
-    call: OpCall, tensors: Tensors, attributes: Mapping[str, Any], scalars: Scalars, gradient: bool
-) -> None:
-    """Call the custom op on tensors of other types, such as the fake tensors of tracing."""
-    refuse_gradient(gradient)
-    traced(call, tensors, attributes, scalars)
+def through_torch(call: OpCall, *values: Any) -> None:
+    """Call the custom op of an op, on tensors of other types too, such as the fake tensors of tracing."""
+    if is_recording():
+        refuse_gradient(any(tensor.requires_grad for tensor in values[: len(call.taken)] if tensor is not None))
+    if call.kernel.scalars and is_tracing():
+        values = _traced(call, values)
+    getattr(torch.ops.tuner, call.op).default(*values)
 
 
-def explain(call: OpCall, tensors: Tensors, attributes: Mapping[str, Any], scalars: Scalars) -> None:
+def _traced(call: OpCall, values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the values of a custom op in a graph, with scalars that vary in tensors after them.
+
+    torch compiles a graph again for each number that it passes to a custom op, but not for the numbers of a tensor.
+    """
+    from torch.fx.experimental.symbolic_shapes import has_static_value  # takes long to import
+
+    first = len(values) - len(call.kernel.scalars)
+    scalars = values[first:]
+    varies = [isinstance(scalar, float) and not has_static_value(scalar) for scalar in scalars]
+    if not any(varies):
+        return values
+    zero, pairs = torch.zeros((), dtype=torch.float64, device="cpu"), list(zip(scalars, varies, strict=True))
+    fixed = [0.0 if vary else scalar for scalar, vary in pairs]
+    return *values[:first], *fixed, *[zero + scalar if vary else None for scalar, vary in pairs]
+
+
+def explain(call: OpCall, *values: Any) -> None:
     """Raise UsageError if tensors are not dense, or if attributes or scalars are of another type, such as a list."""
+    tensors, attributes, scalars = call.named(*values)
     check_strided(call.op, tensors)
     call.check(tensors, **attributes)
     checked_scalars(call.kernel, scalars)
-
-
-def apart(pairs: Pairs, at: Pointers) -> bool:
-    """Return whether no written tensor may overlap another, with the tensors at these addresses."""
-    for written, other, before, after in pairs:  # noqa: SIM110  a generator costs 0.3 us
-        if before < at[written] - at[other] < after:
-            return False
-    return True
 
 
 class Prepare(Protocol):
     """Prepares the launch of a call on tensors like these, and keeps it in `prepared` under the key."""
 
     def __call__(
-        self,
-        call: OpCall,
-        key: object,
-        tensors: Tensors,
-        gradient: bool,
-        attributes: Mapping[str, Any],
-        scalars: Scalars,
+        self, call: OpCall, key: object, tensors: Tensors, attributes: Mapping[str, Any], scalars: Scalars
     ) -> Prepared: ...
 
 
@@ -208,58 +215,52 @@ def install(prepare: Prepare) -> None:
     _installed[:] = [prepare]
 
 
-def prepare(
-    call: OpCall,
-    key: object,
-    tensors: Tensors,
-    gradient: bool,
-    attributes: Mapping[str, Any] = NONE,
-    scalars: Scalars = NONE,
-) -> Prepared:
+def prepare(call: OpCall, key: object, *values: Any) -> Prepared:
     """Return the launch of a call on tensors like these, for tensors whose key is not in `prepared`.
 
     If a written tensor is close to another, as two blocks of one matrix are, the launch is kept for these distances.
 
     Raises:
-        UsageError: the tensors do not fit, a gradient is asked for, or `tuner.ops` was not imported.
+        UsageError: the tensors do not fit, or `tuner.ops` was not imported.
     """
     if not _installed:
         raise UsageError(f"{call.op} is launched by tuner.ops, which is not imported; call tuner.ops.{call.op}")
+    tensors, attributes, scalars = call.named(*values)
     if (found := prepared.get(key)) is not None:  # read once, since a refresh in another thread may drop it
-        at = [tensor.data_ptr() for tensor in tensors.values()]
-        distances = [(at[written] - at[other], before, after) for written, other, before, after in found[1]]
-        key = (key, *(apart if before < apart < after else None for apart, before, after in distances))
+        at = {name: tensor.data_ptr() for name, tensor in tensors.items()}
+        distances = [at[name] - at[other] for name, other in call.pairs(tensors)]
+        near = zip(distances, found[1::2], found[2::2], strict=True)
+        key = (key, *(distance if before < distance < after else None for distance, before, after in near))
         if (found := prepared.get(key)) is not None:
             return found
-    return _installed[0](call, key, tensors, gradient, attributes, scalars)
+    return _installed[0](call, key, tensors, attributes, scalars)
 
 
-def in_torch(call: OpCall) -> None:
-    """Register `tuner::OP`, the custom op that `torch.compile` traces in place of the call."""
+def in_torch(call: OpCall) -> Callable[..., None]:
+    """Register `tuner::OP`, the custom op that `torch.compile` traces in place of the call, and return `launcher`."""
     parts, alias = [], iter("abcdefghij")
     for taken in call.taken:
         kind = f"Tensor({next(alias)}!)" if taken.is_written else "Tensor"
         parts.append(f"{kind}{'?' if taken.is_optional else ''} {taken.name}")
     parts += [f"{_SCHEMA_TYPES[type(default)]} {name}" for name, default in call.takes_attributes.items()]
-    parts += [f"float {name}" for name in call.kernel.scalars]
-
-    def named(values: tuple[Any, ...]) -> tuple[Tensors, dict[str, Any], dict[str, float]]:
-        tensors = dict(zip([taken.name for taken in call.taken], values, strict=False))
-        options = iter(values[len(call.taken) :])
-        attributes = {name: next(options) for name in call.takes_attributes}
-        return given(**tensors), attributes, {name: next(options) for name in call.kernel.scalars}
+    parts += [f"Scalar {name}" for name in call.kernel.scalars]
+    parts += [f"Tensor? {name}_at=None" for name in call.kernel.scalars]
 
     def run_it(*values: Any) -> None:
-        run_in_torch(call, *named(values))
+        tensors, attributes, scalars = call.named(*values)
+        at = values[len(call.taken) + len(attributes) + len(scalars) :]  # torch leaves out trailing defaults
+        scalars |= {name: x.item() for name, x in zip(scalars, at, strict=False) if x is not None}
+        run_in_torch(call, tensors, attributes, scalars)
 
     def check_it(*values: Any) -> None:
-        tensors, attributes, _ = named(values)
+        tensors, attributes, _ = call.named(*values)
         call.check(tensors, **attributes)
 
     made = torch.library.custom_op(
         f"tuner::{call.op}", run_it, mutates_args=sorted(call.written), schema=f"({', '.join(parts)}) -> ()"
     )
     made.register_fake(check_it)
+    return launcher(call)
 
 
 def run_in_torch(call: OpCall, tensors: Tensors, attributes: Mapping[str, Any] = NONE, scalars: Scalars = NONE) -> None:
@@ -276,14 +277,6 @@ def run_in_torch(call: OpCall, tensors: Tensors, attributes: Mapping[str, Any] =
     run(call, {**plain, **fresh}, attributes, scalars)
     for name, tensor in fresh.items():
         plain[name].copy_(tensor)
-
-
-def traced(call: OpCall, tensors: Tensors, attributes: Mapping[str, Any], scalars: Scalars) -> None:
-    """Call the custom op of an op, which torch traces."""
-    values = [tensors.get(taken.name) for taken in call.taken]
-    values += [attributes.get(name, default) for name, default in call.takes_attributes.items()]
-    values += [scalars.get(name, value) for name, value in call.kernel.scalars.items()]
-    getattr(torch.ops.tuner, call.op).default(*values)
 
 
 def refuse_gradient(gradient: bool, caller: str = "tuner.ops") -> None:

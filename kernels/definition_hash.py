@@ -36,6 +36,7 @@ LEFT_OUT = {
     "vendor_name": "it is the vendor's name in tables",
     "vendors": "they are compared with, and decide nothing that is right",
     "replaces": "it decides which file is loaded",
+    "waits": "it decides when a launch runs, not what it computes",
 }
 """Fields of a kernel that its definition hash does not cover, each with the reason."""
 CHECK_VERSION = 1

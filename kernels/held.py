@@ -20,10 +20,11 @@ def hold(tensor: Tensor, device: torch.device) -> None:
     torch gives the memory of a dropped one to the next that asks for some, unless an operation of its own still reads
     it. It knows nothing of a launch on an address. A CUDA graph needs its tensors longer, and its user keeps them.
     """
-    if torch.cuda.is_current_stream_capturing():
-        return
-    event = torch.cuda.Event()
-    event.record(torch.cuda.current_stream(device))
+    with torch.cuda.device(device):
+        if torch.cuda.is_current_stream_capturing():
+            return
+        event = torch.cuda.Event()
+        event.record()
     with _LOCK:
         while _HELD and _HELD[0][0].query():
             _HELD.popleft()

@@ -15,6 +15,9 @@ from tuner.kernels.parts import KernelPart, plain
 
 ALIGNMENT = 16
 """Alignment of addresses, in bytes, that Triton's compiled code depends on."""
+WAITING_STREAMS = 16
+"""Number of streams on which launches whose programs wait for each other may run at once, so that all programs that
+wait, and one more, are on the card."""
 Place = Literal["device", "pinned", "pageable"]
 """Memory that a tensor lies in: the card's, or page-locked or ordinary memory of the host."""
 PLACES: tuple[Place, ...] = ("device", "pinned", "pageable")

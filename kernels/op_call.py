@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from numbers import Real
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tuner.errors import UsageError
+from tuner.kernels.fields import check_distinct
 from tuner.kernels.overlap import extent, shares_memory
-from tuner.kernels.spec import Kernel, Problem, dtype_name
+from tuner.kernels.spec import Kernel, Problem
+from tuner.kernels.tensors import Tensors, check_one_device, check_strided, is_on_host, same_place, shape, short_name
 from tuner.kernels.values import equal, listed
 
-Tensors = Mapping[str, Tensor]
-"""Tensors by operand name, in the order of `OpCall.takes_tensors`."""
 Pointers = tuple[int, ...]
 """Addresses of the tensors, in the same order."""
-Pairs = tuple[tuple[int, int, int, int], ...]
-"""Pairs of tensors that must not overlap: the place of a written one, that of the other, and two extents in bytes.
-
-They share no memory unless `-extent(written) < written_at - other_at < extent(other)`.
-"""
 
 
 @dataclass(frozen=True)
@@ -68,15 +62,18 @@ class OpCall:
     """Returns the dtype as which the kernel gets elements of a dtype; they are viewed, not converted."""
     takes: str = ""
     """Dtypes that the op takes, for its error message; empty: the kernel's dtypes."""
-    setting: Callable[[Tensor], object] | None = None
-    """Reads the setting of torch that the problem depends on, given the first tensor; None if it depends on none."""
+    setting: Callable[[torch.dtype], object] | None = None
+    """Reads the setting of torch that the problem depends on, given the first tensor's dtype; None if it depends on
+    none."""
     write_empty: Callable[..., object] = lambda tensors, **attributes: tensors["out"].zero_()
     """Writes the outputs if an input has no elements: zeros, which is the sum of nothing."""
 
-    hot_paths: dict[tuple[str, ...], Callable[..., None]] = field(
-        default_factory=dict, init=False, compare=False, repr=False
-    )
-    """Generated functions by the names of the tensors, attributes and scalars that they take."""
+    generated: list[Callable[..., None]] = field(default_factory=list, init=False, compare=False, repr=False)
+    """The function of the hot path, once it is generated."""
+
+    def __post_init__(self) -> None:
+        names = [*(taken.name for taken in self.taken), *self.takes_attributes, *self.kernel.scalars]
+        check_distinct(self.op, "tensors, attributes and scalars of a call", names)
 
     @property
     def op(self) -> str:
@@ -93,6 +90,28 @@ class OpCall:
         """Names of the tensors that the op writes."""
         return frozenset(taken.name for taken in self.taken if taken.is_written)
 
+    @property
+    def takes_complex(self) -> bool:
+        """True if the first tensor may have complex numbers, which the kernel gets as another dtype."""
+        known = self.kernel.signature.dtypes
+        return any(short_name(self.passed_as(dtype)) in known for dtype in (torch.complex32, torch.complex64))
+
+    def in_order(
+        self, tensors: Tensors, attributes: Mapping[str, Any], scalars: Mapping[str, float]
+    ) -> list[Tensor | Any]:
+        """Return the values of a call in the order of the declaration: tensors or None, attributes, scalars."""
+        values = [tensors.get(taken.name) for taken in self.taken]
+        values += [attributes.get(name, default) for name, default in self.takes_attributes.items()]
+        return values + [scalars.get(name, default) for name, default in self.kernel.scalars.items()]
+
+    def named(self, *values: Any) -> tuple[Tensors, dict[str, Any], dict[str, float]]:
+        """Return the tensors that are given, the attributes and the scalars of `in_order` by their names."""
+        found = iter(values)
+        every = {taken: next(found) for taken in self.taken}
+        tensors = {taken.name: x for taken, x in every.items() if x is not None or not taken.is_optional}
+        attributes = {name: next(found) for name in self.takes_attributes}
+        return tensors, attributes, {name: next(found) for name in self.kernel.scalars}
+
     def check(self, tensors: Tensors, **attributes: Any) -> None:
         """Check shapes, dtypes, devices and attributes, of fake and meta tensors too.
 
@@ -107,7 +126,8 @@ class OpCall:
                     f"{self.op} takes tensors of one dtype, and {first} is {one.dtype} but {name} is {tensor.dtype}; "
                     "convert one of them with .to()"
                 )
-        self._check_devices(tensors)
+        on_host = [name for name, tensor in tensors.items() if name in self.on_host and is_on_host(tensor)]
+        check_one_device(self.op, {name: tensor for name, tensor in tensors.items() if name not in on_host})
         for name, value in attributes.items():
             self._check_choice(name, value)
         self._check_dtypes(first, one.dtype, tensors)
@@ -150,47 +170,44 @@ class OpCall:
 
     def overlapped(self, tensors: Tensors) -> tuple[str, str] | None:
         """Return a written tensor and another that it shares memory with and may not; None without such a pair."""
-        for name in self._written_first(tensors):
-            for other, tensor in tensors.items():
-                if self._is_pair(name, other, tensors) and shares_memory(tensor, tensors[name]):
-                    return name, other
+        for name, other in self.pairs(tensors):
+            if not self._is_in_place(name, other, tensors) and shares_memory(tensors[other], tensors[name]):
+                return name, other
         return None
 
-    def pairs(self, tensors: Tensors) -> Pairs:
-        """Return the pairs of tensors that must not overlap."""
-        places = list(tensors)
-        return tuple(
-            (places.index(name), places.index(other), -extent(tensors[name]), extent(tensors[other]))
-            for name in self._written_first(tensors)
-            for other in tensors
-            if self._is_pair(name, other, tensors)
-        )
+    def pairs(self, names: Collection[str]) -> list[tuple[str, str]]:
+        """Return the pairs of a written tensor and another of these, which must not overlap.
 
-    def _written_first(self, tensors: Tensors) -> list[str]:
-        return [name for name in tensors if name in self.written]
+        Two written ones are one pair. Those of `in_place` are among them.
+        """
+        return [
+            (name, other)
+            for name in names
+            for other in names
+            if name in self.written and other != name and (other not in self.written or name < other)
+        ]
 
-    def _is_pair(self, name: str, other: str, tensors: Tensors) -> bool:
-        """Return whether a written tensor must not overlap another; two written ones are one pair."""
-        if other == name or (other in self.written and other < name):
-            return False
-        return (name, other) not in self.in_place or not same_place(tensors[other], tensors[name])
+    def bounds(self, tensors: Tensors) -> tuple[int, ...]:
+        """Return two distances in bytes for each of `pairs`. If its tensors are as far apart as that, or further, they
+        share no memory.
+
+        They are `before` and `after` of `before < address of the written one - address of the other < after`, and 0 if
+        the tensors are the same memory and may be.
+        """
+        found: list[int] = []
+        for name, other in self.pairs(tensors):
+            may_be = self._is_in_place(name, other, tensors)
+            found += (0, 0) if may_be else (-extent(tensors[name]), extent(tensors[other]))
+        return tuple(found)
+
+    def _is_in_place(self, name: str, other: str, tensors: Tensors) -> bool:
+        """Return whether two tensors are the same memory and may be."""
+        return (name, other) in self.in_place and same_place(tensors[other], tensors[name])
 
     def _known(self, tensors: Tensors) -> Tensors:
         """Return the tensors under dtypes that the kernel knows."""
         passed = {name: self.passed_as(tensor.dtype) for name, tensor in tensors.items()}
         return {name: x if passed[name] == x.dtype else x.view(passed[name]) for name, x in tensors.items()}
-
-    def _check_devices(self, tensors: Tensors) -> None:
-        placed = {
-            name: tensor for name, tensor in tensors.items() if name not in self.on_host or not is_on_host(tensor)
-        }
-        (first, one), *others = placed.items()
-        for name, tensor in others:
-            if tensor.device != one.device:
-                raise UsageError(
-                    f"{self.op} takes tensors on one device, and {first} is on {one.device} but {name} is on "
-                    f"{tensor.device}; move one of them with .to()"
-                )
 
     def _check_dtypes(self, first: str, dtype: torch.dtype, tensors: Tensors) -> None:
         known = self.kernel.signature.dtypes
@@ -209,79 +226,3 @@ class OpCall:
         choices = attributes.get(name)
         if choices is not None and not any(equal(choice, value) for choice in choices):
             raise UsageError(f"{self.op}'s {name} is one of {listed(choices)}, not {value!r}")
-
-
-def check_matrices(op: str, tensors: Tensors) -> None:
-    """Raise UsageError unless each tensor has two dims."""
-    for name, tensor in tensors.items():
-        if tensor.ndim != 2:
-            raise UsageError(
-                f"{op} takes matrices, and {name} has shape {shape(tensor)}; "
-                f"make it one, as in {name}.reshape(-1, {name}.shape[-1])"
-            )
-
-
-def check_strided(op: str, tensors: Mapping[str, object]) -> None:
-    """Raise UsageError unless these are tensors whose elements lie in memory at strides, each a plain number."""
-    for name, tensor in tensors.items():
-        if not isinstance(tensor, Tensor):
-            raise UsageError(f"{op} takes tensors, and {name} is {kind_of(tensor)}; convert it with torch.as_tensor()")
-        if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
-            raise UsageError(
-                f"{op} is not known to torch.func, and {name} is inside one of its transforms; "
-                "call the op outside of it, or call torch instead"
-            )
-        if tensor.is_nested or tensor.layout is not torch.strided:
-            kind = "nested" if tensor.is_nested else str(tensor.layout).removeprefix("torch.").removeprefix("_")
-            raise UsageError(
-                f"{op} takes dense tensors, and {name} is {kind}; make it one with .to_dense(), or pad a nested one"
-            )
-        if tensor.is_quantized:
-            raise UsageError(f"{op} takes plain numbers, and {name} is quantized; convert it with .dequantize()")
-
-
-def checked_scalars(kernel: Kernel, given: Mapping[str, object]) -> dict[str, float]:
-    """Return the scalars of a launch as floats, those that are not given too. Raises UsageError for what is no number.
-
-    A tensor is refused: its value may change after the launch is prepared.
-    """
-    for name, value in given.items():
-        if not isinstance(value, Real):
-            raise UsageError(f"{kernel.op}'s {name} is a number, not {kind_of(value)}; convert it with float()")
-    return {name: float(value) for name, value in {**kernel.scalars, **given}.items()}  # type: ignore[arg-type]
-
-
-def kind_of(value: object) -> str:
-    """Return the type of a value, with its module unless it is one of Python's, as messages show it."""
-    kind = type(value)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-
-
-def is_on_host(tensor: Tensor) -> bool:
-    """Return whether the elements of a tensor are in the memory of the host."""
-    return bool(tensor.device.type == "cpu")
-
-
-def same_place(x: Tensor, y: Tensor) -> bool:
-    """Return whether elements of the same index have the same address in tensors of one shape."""
-    return x.data_ptr() == y.data_ptr() and all(
-        a == b for a, b, size in zip(x.stride(), y.stride(), x.shape, strict=True) if size > 1
-    )
-
-
-def rows_without_gaps(tensor: Tensor) -> bool:
-    """Return whether the elements of each row of a matrix are neighbours in memory."""
-    return bool(tensor.is_contiguous() or tensor.shape[1] == 1 or tensor.stride(1) == 1)
-
-
-def shape(tensor: Tensor) -> tuple[int, ...]:
-    """Return the shape as a plain tuple, as messages show it."""
-    return tuple(tensor.shape)
-
-
-def short_name(dtype: torch.dtype) -> str | None:
-    """Return the short name of a dtype (`bf16`), or None for a dtype that no kernel has."""
-    try:
-        return dtype_name(dtype)
-    except UsageError:
-        return None

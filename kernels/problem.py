@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -56,6 +56,9 @@ class Config(Mapping[str, Value]):
     def __getitem__(self, name: str) -> Any:
         return self._values[name]
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._values
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
 
@@ -64,6 +67,10 @@ class Config(Mapping[str, Value]):
 
     def __hash__(self) -> int:
         return hash(frozenset(self._values.items()))
+
+    def is_among(self, choices: Set[tuple[str, Value]]) -> bool:
+        """Return whether each of its knobs and values is a pair of these."""
+        return self._values.items() <= choices
 
     @property
     def stated(self) -> Mapping[str, Value]:

@@ -5,7 +5,7 @@ Standard library only, so that a server, a client or a replay reads a signature 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
@@ -21,7 +21,7 @@ from tuner.kernels.fields import (
     check_name,
     check_tuple,
 )
-from tuner.kernels.launch import HostCall, Launch, Operand, Step, any_on_host
+from tuner.kernels.launch import WAITING_STREAMS, HostCall, Launch, Operand, Step, any_on_host
 from tuner.kernels.parameters import Attribute, Dim, Knob
 from tuner.kernels.parts import KernelPart, ReferencePart, check_dict, check_number, checked_values, plain
 from tuner.kernels.problem import Config, Problem
@@ -34,6 +34,7 @@ from tuner.kernels.vendors import VendorFunction, check_vendors
 
 __all__ = [
     "MAX_SIZE",
+    "WAITING_STREAMS",
     "Attribute",
     "Config",
     "Cost",
@@ -122,6 +123,9 @@ class Kernel:
     parts: tuple[Mapping[str, tuple[Value, ...]], ...] = ({},)
     """Choices that go together, such as those of one variant. Each feasible config is in one of the parts, so that
     other combinations are not enumerated. A knob that a part omits has all its choices there."""
+    waits: bool = False
+    """True if programs of a launch with a workspace wait for each other. Such launches run on at most `WAITING_STREAMS`
+    streams at once, whose programs that wait must leave room for another. Replays of CUDA graphs are not counted."""
     flops: Callable[[Problem], int] = lambda problem: 0
     """Floating-point operations of the problem; 0 for a kernel that only moves data."""
     rounding: Callable[[Problem], float] = lambda problem: 0.0
@@ -146,14 +150,15 @@ class Kernel:
         if not isinstance(self.signature, Signature):
             raise KernelFault(f"Kernel: signature is a Signature, not {shown(self.signature)}; write Signature(...)")
         self.signature.check()
-        for name in ("finite_only", "exact", "replaces"):
+        for name in ("finite_only", "exact", "replaces", "waits"):
             if not isinstance(value := getattr(self, name), bool):
                 raise KernelFault(f"{self.op}: {name} is True or False, not {shown(value)}; replace it")
         self._check_parts()
         self.valid.check(self.op)
         check_vendors(self.op, self.vendor_name, self.vendors)
         object.__setattr__(self, "scalars", checked_values(self.op, self.scalars, self.signature.parameters))
-        for name, check in _PARTS.items():
+        tensors = {name: _check_tensors(name, self.scalars) for name in ("operands", "workspace")}
+        for name, check in {**tensors, **_PARTS}.items():
             if name in ("vendor", "draw", "estimate") and getattr(self, name) is None:
                 continue
             check_function(self.op, name, getattr(self, name))
@@ -234,13 +239,15 @@ class Kernel:
         return sum(operand.bytes * (2 if operand.role == "inout" else 1) for operand in self.operands(problem).values())
 
 
-def _check_tensors(field: str) -> Callable[[Any], None]:
-    """Return a check for a result that maps names to operands."""
+def _check_tensors(field: str, scalars: Collection[str]) -> Callable[[Any], None]:
+    """Return a check for a result that maps names to operands, none of which is the name of a scalar."""
 
     def check(result: Any) -> None:
         check_dict(field)(result)
         for name, operand in result.items():
             check_name("operand", name.lstrip("_") if isinstance(name, str) else name)
+            if name in scalars:
+                raise KernelFault(f"{field} returns no tensor by the name of a scalar, and {name} is one; rename one")
             if not isinstance(operand, Operand):
                 raise KernelFault(f"{field} returns Operand values, and {name} is {shown(operand)}; write Operand(...)")
         if field == "operands" and all(operand.role == "in" for operand in result.values()):
@@ -262,15 +269,13 @@ def _check_cost(result: Any) -> None:
 
 
 _PARTS: Mapping[str, Callable[[Any], None] | None] = {
-    "operands": _check_tensors("operands"),
     "launch": _check_launches,
     "reference": None,
     "vendor": None,
     "default": check_dict("default"),
-    "workspace": _check_tensors("workspace"),
     "flops": check_number("flops"),
     "rounding": check_number("rounding"),
     "draw": check_dict("draw"),
     "estimate": _check_cost,
 }
-"""Fields of a kernel that are functions, each with the check of its result."""
+"""Fields of a kernel that are functions and return no tensors, each with the check of its result."""

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import dis
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import packages_distributions, version
+from importlib.util import find_spec
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from tuner.errors import KernelFault
 from tuner.kernels.dtypes import shown
 from tuner.kernels.fields import check_function
+from tuner.kernels.parts import plain
 
 if TYPE_CHECKING:
     from tuner.kernels.problem import Problem
@@ -76,3 +83,38 @@ def asked_names(asked: str) -> tuple[str, ...]:
 
 def _words(asked: str) -> list[str]:
     return [word.strip() for word in asked.split(",")]
+
+
+def library_versions(kernel: Kernel, names: Iterable[str]) -> dict[str, str]:
+    """Return the installed modules that each vendor's function imports, with versions; no item for one without any."""
+    found: dict[str, str] = {}
+    for name in names:
+        function = kernel.vendors.get(name)
+        code = None if function is None else getattr(plain(function), "__code__", None)
+        modules = sorted({module.partition(".")[0] for module in _imports(code)})
+        if texts := [_with_version(module) for module in modules if _is_installed(module)]:
+            found[name] = ", ".join(texts)
+    return found
+
+
+def _imports(code: CodeType | None) -> Iterator[str]:
+    """Yield the modules that a function imports, and the functions inside of it."""
+    if code is not None:
+        yield from (each.argval for each in dis.get_instructions(code) if each.opname == "IMPORT_NAME")
+        for inner in code.co_consts:
+            if isinstance(inner, CodeType):
+                yield from _imports(inner)
+
+
+def _is_installed(module: str) -> bool:
+    with suppress(ValueError):  # one in memory may have no spec
+        return find_spec(module) is not None
+    return True
+
+
+def _with_version(module: str) -> str:
+    """Return a module and the versions of the distributions that have it."""
+    return " ".join([module, *(version(name) for name in sorted({*_distributions().get(module, ())}))])
+
+
+_distributions = cache(packages_distributions)  # takes 0.3 s

@@ -21,7 +21,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
-LATE = ("alembic.command", "fastapi", "numpy.random", "optuna.importance", "sqlalchemy.dialects.sqlite")
+LATE = ("alembic.command", "fastapi", "numpy.random", "sqlalchemy.dialects.sqlite")
 """Modules that commands import late, besides their own."""
 LIMIT_S = 120
 """Time limit of a command, in seconds."""

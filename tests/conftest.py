@@ -6,6 +6,7 @@ cores wait for each other. Tests that show a terminal show one that can move its
 from.
 """
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -17,11 +18,30 @@ import pytest
 pytest_plugins = ("databases", "forks", "installed", "stand_in_engines")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--shots", metavar="DIR", help="folder for the screenshots of tests/browser; else none are written"
+    )
+    parser.addoption("--shots-format", choices=["png", "jpeg", "webp"], default="png", help="[default: png]")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     os.environ["TERM"] = "xterm"
     if config.option.markexpr != "gpu":
         os.environ["TRITON_INTERPRET"] = "1"
         os.environ["OMP_NUM_THREADS"] = "1"
+
+
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    """Collect no garbage while tests are collected: objects that stay are made by the million."""
+    if isinstance(collector, pytest.Session):
+        gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage again, but look no more at what the collection of tests has made."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

@@ -14,6 +14,7 @@ from tuner.captured.call import CapturedCall, Function, TensorArgument
 from tuner.db import schema
 from tuner.db.store import Store
 from tuner.records import CardState, Comparison, RooflineLimits
+from tuner.records.progress import MEASURING, RunState
 from tuner.records.retune import Action, Cause, Finding
 
 SOUND = replace(SCALE, op="sound")
@@ -118,6 +119,7 @@ def fill(store: Store) -> None:
         found = Finding(problem, number, signature.config(config()), Cause.ORDER, Action.KEPT, "it is", new_answer_id=1)
         assert store.retunes.add(retune, found)
         store.pins.add(number, "good")
+        store.progress.write([run], "here:1", RunState(MEASURING, 3, 1))
         assert (run, number, job.id, retune) in ((HURT_ID,) * 4, (SOUND_ID,) * 4)
 
 

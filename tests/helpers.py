@@ -19,8 +19,8 @@ from tuner.records import Device
 from tuner.search.space import feasible
 
 TOYS = Path(__file__).parent / "toys"
-_DRAWS = 20_000
-"""Largest number of random draws for a sample of feasible configs; enumerating gemm's space takes 0.5 s."""
+_DRAWS = 100
+"""Random draws for each feasible config that is wanted, at most; then the space is enumerated."""
 _ODD = (1, 127, 3, 129, 64, 300, 1)
 """Sizes of the dims of an op that states no test problems."""
 _SETS = 24
@@ -60,7 +60,7 @@ def drawn(kernel: Kernel, problem: Problem, limits: Limits, count: int, seed: in
     """Return `count` feasible configs by seed, or all of a smaller space."""
     dice = random.Random(seed)
     found: dict[Config, None] = {}
-    for _ in range(_DRAWS):
+    for _ in range(_DRAWS * count):
         part = dice.choice(kernel.parts)
         values = {knob.name: dice.choice(part.get(knob.name, knob.choices)) for knob in kernel.signature.knobs}
         if kernel.valid(problem, values, limits):

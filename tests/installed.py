@@ -35,19 +35,16 @@ def _install(folder: Path) -> None:
     venv.create(folder / "venv", with_pip=False)
     outside = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
-    def pip(*arguments: str) -> None:
-        command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-        into = ["--python", str(folder / "venv" / "bin" / "python")]
-        constraint = ["--constraint", "constraints.txt"]
-        subprocess.run(
-            [*command, *into, "install", "--no-compile", *constraint, *arguments],
-            cwd=folder / "context",
-            env=outside,
-            check=True,
-        )
+    def run(*arguments: str) -> None:
+        command = [sys.executable, "-m", *arguments]
+        subprocess.run(command, cwd=folder / "context", env=outside, check=True, stdout=subprocess.DEVNULL)
 
-    pip("--no-deps", "kernels")
-    pip(f".[{_EXTRAS}]")
+    run("build", "--no-isolation", "--wheel", "--outdir", str(folder))
+    (wheel,) = folder.glob("*.whl")
+    pip = ["pip", "--quiet", "--disable-pip-version-check", "--python", str(folder / "venv" / "bin" / "python")]
+    pip += ["install", "--no-compile", "--constraint", "constraints.txt"]
+    run(*pip, "--no-deps", "kernels")
+    run(*pip, f"{wheel}[{_EXTRAS}]")
 
 
 def copy_context(folder: Path) -> None:

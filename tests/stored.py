@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any
@@ -98,6 +99,7 @@ def answered(store: Store, given: Answer | None = None, provenance: Provenance =
     return store.add_answer(started(store, given.problem, provenance), given, provenance, "trials", SECONDS, COMPARISON)
 
 
+@cache
 def outside(database: Database) -> Engine:
     """Return connections to a database without the store's settings."""
     url = f"sqlite:///{database.path}" if isinstance(database, SQLite) else _url(database)

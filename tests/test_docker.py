@@ -20,6 +20,7 @@ import postgres
 import pytest
 import yaml
 from helpers import until
+from ports import free_ports
 
 DOCKER = Path(__file__).parents[1] / "docker"
 COMPOSE = yaml.safe_load((DOCKER / "compose.yaml").read_text())
@@ -155,9 +156,7 @@ def host(tmp_path: Path, installed: Path, cluster: postgres.Cluster) -> Host:
     (tmp_path / "nothing").chmod(0o555)
     for name in COMPOSE["secrets"]:
         (tmp_path / "run" / "secrets" / name).write_text(f"secret {name}\n")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     return Host(tmp_path, installed, cluster.empty(), port)
 
 

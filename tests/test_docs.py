@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from commands import run_tuner
+from shipped_spaces import shipped
 
 import tuner
 from tuner import recorded
@@ -26,7 +27,7 @@ LESSONS = sorted((ROOT / "docs" / "lessons").glob("*.md"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *DOCS, *LESSONS, *STUDIES]
 LONGER = ("glossary.md", "lesson.md")
 """Pages that may be longer than others: a table of all terms, and a lesson to read from start to end."""
-PAGE_WORDS, DOCS_WORDS = 800, 13_000
+PAGE_WORDS, DOCS_WORDS = 800, 13_700
 
 
 def named(page: Path) -> str:
@@ -210,7 +211,7 @@ def test_the_kernel_of_the_docs_is_a_kernel(tmp_path: Path) -> None:
 def test_the_table_of_spaces_is_what_the_files_say() -> None:
     text = (ROOT / "docs" / "spaces.md").read_text()
     for name in recorded.names():
-        space = recorded.load(name)
+        space = shipped(name)
         assert space.default is not None
         best, default, vendor = (median(space.comparison.of(c)) for c in (space.best.text, space.default.text, VENDOR))
         row = f"| `{name}` | {len(space.measurements):,} | {best / default:.3f} | {best / vendor:.3f} |"

@@ -13,10 +13,11 @@ from typing import Any
 
 import lesson
 import pytest
+from forks import printed
 from helpers import A100, H200, reaching
 from ladder.step import Ladder
+from shipped_spaces import shipped
 
-from tuner import recorded
 from tuner.errors import MeasureError
 from tuner.measure import tensors
 from tuner.records import Device
@@ -82,22 +83,21 @@ def test_a_step_that_is_wrong_is_not_timed() -> None:
 
 
 COMPILES = """
-import json, sys
+import json
 import lesson
 from tuner.kernels.spec import Launch, Limits
 from tuner.measure.compile import set_target
 from tuner.measure.stand_ins import StandIn
 
-major, minor, sm_count, shared_bytes = map(int, sys.argv[1:])
-limits = Limits((major, minor), sm_count, shared_bytes)
+limits = {limits}
 set_target(limits)
 found = []
 for op, ladder in lesson.LADDERS.items():
     for problem in ladder.problems:
         default = ladder.kernel.default_config(problem, limits)
         for step in lesson.steps_to(ladder, default, limits):
-            operands = {**ladder.kernel.operands(problem), **step.workspace(problem, limits)}
-            stand_ins = {name: StandIn(operand) for name, operand in operands.items()}
+            operands = {{**ladder.kernel.operands(problem), **step.workspace(problem, limits)}}
+            stand_ins = {{name: StandIn(operand) for name, operand in operands.items()}}
             for launch in step.runs(problem, stand_ins):
                 if isinstance(launch, Launch):
                     kernel = launch.fn.warmup(*launch.args, grid=launch.grid, **launch.kwargs)
@@ -107,15 +107,11 @@ print(json.dumps(found))
 
 
 class Compiled:
-    """Every step as compiled for a card, in a separate process, since kernels are interpreted in this one."""
+    """Every step as compiled for a card, in a fork, since kernels are interpreted in this process."""
 
-    def __init__(self, card: Device, cache: Path) -> None:
+    def __init__(self, card: Device) -> None:
         self.card = card
-        environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-        environment |= {"TRITON_CACHE_DIR": str(cache)} | reaching(ROOT, ROOT / "benchmarks")
-        described = map(str, (*card.capability, card.sm_count, card.shared_bytes))
-        command = [sys.executable, "-P", "-c", COMPILES, *described]
-        self.found = json.loads(subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE).stdout)
+        self.found = json.loads(printed(COMPILES.format(limits=card.limits)))
 
     def ptx(self, op: str, step: str) -> str:
         (text,) = (ptx for found_op, name, _, ptx in self.found if (found_op, name) == (op, step))
@@ -127,8 +123,12 @@ class Compiled:
 
 
 @pytest.mark.parametrize("card", [A100, H200], ids=lambda card: card.id)
-def test_every_step_compiles_to_what_the_page_says_of_it(card: Device, tmp_path: Path) -> None:
-    compiled = Compiled(card, tmp_path)
+def test_every_step_compiles_to_what_the_page_says_of_it(
+    card: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in ({"TRITON_CACHE_DIR": str(tmp_path)} | reaching(ROOT, ROOT / "benchmarks")).items():
+        monkeypatch.setenv(name, value)
+    compiled = Compiled(card)
     assert_all_fit(compiled)
     assert_transposes_access_memory_as_stated(compiled)
     assert_gemms_use_the_units_stated(compiled)
@@ -221,30 +221,32 @@ def test_a_chapter_describes_every_step_in_order(chapter: str) -> None:
 
 def test_the_page_names_the_best_of_the_recorded_spaces() -> None:
     text = " ".join(PAGE.split())
-    transpose = recorded.load("transpose-8192x8192-fp32-nvidia-h200")
+    transpose = shipped("transpose-8192x8192-fp32-nvidia-h200")
     assert (transpose.best["VEC"], transpose.best["PAD"], transpose.best["num_warps"]) == (2, 2, 16)
     assert f"{len(transpose.measurements):,} configs on an H200 moved 2 elements at once with a pad of 2, by 16" in text
-    gemm = recorded.load("gemm-4096x4096x4096-bf16-nvidia-h200")
+    gemm = shipped("gemm-4096x4096x4096-bf16-nvidia-h200")
     assert gemm.best["VARIANT"] == "specialized"
     assert f"{len(gemm.measurements):,} configs on an H200 gives its warps roles" in text
 
 
-def test_the_pages_commands_are_understood() -> None:
+def test_the_pages_commands_are_understood(monkeypatch: pytest.MonkeyPatch) -> None:
     (block,) = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
     for line in block.splitlines():
         script, *arguments = line.removeprefix("$ python ").split()
         assert script == "benchmarks/lesson.py"
-        done = run_without_a_card(*arguments)
-        assert (done.returncode, done.stderr) == (3, "lesson: there is no GPU 0: the driver shows none\n")
+        monkeypatch.setattr(sys, "argv", [script, *arguments])
+        assert lesson.parsed().ops == [word for word in arguments[:1] if not word.startswith("-")]
 
 
-def test_an_op_without_a_lesson_is_refused() -> None:
-    done = run_without_a_card("gemm", "conv")
-    assert done.returncode == 2
-    assert f"the ops of the lesson are {', '.join(lesson.LADDERS)}, not conv" in done.stderr
-
-
-def run_without_a_card(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "benchmarks" / "lesson.py"), *arguments]
+def test_without_a_card_one_line_says_so() -> None:
+    command = [sys.executable, str(ROOT / "benchmarks" / "lesson.py")]
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""} | reaching(ROOT)
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (3, "lesson: there is no GPU 0: the driver shows none\n")
+
+
+def test_an_op_without_a_lesson_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["lesson.py", "gemm", "conv"])
+    with pytest.raises(SystemExit, match="2"):
+        lesson.main()
+    assert f"the ops of the lesson are {', '.join(lesson.LADDERS)}, not conv" in capsys.readouterr().err

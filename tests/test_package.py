@@ -103,7 +103,7 @@ async def status(path):
     scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": []}
     await app(scope, None, send)
     return sent[0]["status"]
-for path in ("/", "/docs", "/docs/swagger-ui-bundle.js", "/docs/swagger-ui.css", "/docs/docs.js", "/docs/page.css"):
+for path in ("/", "/docs", "/docs/swagger-ui-bundle.js", "/docs/swagger-ui.css", "/assets/docs.js", "/assets/page.css"):
     print(asyncio.run(status(path)))
 """
     assert run(str(binaries / "python"), "-c", pages).split() == ["200"] * 6
@@ -120,7 +120,7 @@ def test_the_wheel_is_the_same_from_the_sdist(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
     def build(*options: str) -> None:
-        command = [sys.executable, "-m", "build", *options, str(source)]
+        command = [sys.executable, "-m", "build", "--no-isolation", *options, str(source)]
         subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
 
     build("--outdir", "sdist")
@@ -133,7 +133,8 @@ def test_the_wheel_is_the_same_from_the_sdist(tmp_path: Path) -> None:
     files = (
         file for file in (source / "tuner").glob("**/*") if file.suffix in (".py", ".pyi", ".typed", ".json", ".gz")
     )
-    assert {f"tuner/api/static/{file.name}" for file in (ROOT / "api" / "static").iterdir()} <= set(direct)
+    shown = (file for folder in ("templates", "assets") for file in (ROOT / "api" / "pages" / folder).rglob("*.*"))
+    assert {f"tuner/{file.relative_to(ROOT)}" for file in shown} <= set(direct)
     assert {str(file.relative_to(source)) for file in files} <= set(direct)
     linked = {
         str(file.relative_to(source)) for room in ("kernels", "db", "api") for file in (source / room).rglob("*.py")

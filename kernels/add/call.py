@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from tuner.kernels.add.definition import KERNEL
-from tuner.kernels.calling import OpCall, empty_like, in_torch, run
+from tuner.kernels.calling import OpCall, empty_like, in_torch
 from tuner.kernels.shared.elementwise_call import as_rows, row_values, same_shapes
 
 
@@ -19,7 +19,7 @@ def add(x: Tensor, y: Tensor, *, out: Tensor | None = None) -> Tensor:
     """
     if out is None:
         out = empty_like("add", x)
-    run(CALL, {"x": x, "y": y, "out": out})
+    launch(x, y, out)
     return out
 
 
@@ -32,4 +32,4 @@ CALL = OpCall(
     viewed=as_rows,
     in_place=(("out", "x"), ("out", "y")),
 )
-in_torch(CALL)
+launch = in_torch(CALL)

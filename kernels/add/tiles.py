@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from tuner.kernels.shared.elementwise_tiles import at_rows, corner, read, write
+from tuner.kernels.shared.elementwise_tiles import computed_tiles
 
 
 @triton.jit
@@ -14,26 +14,14 @@ def add_tiles(
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, STEPS: tl.constexpr, STAGES: tl.constexpr,
     ALIGNED: tl.constexpr, N_ALIGNED: tl.constexpr, EVICT_FIRST: tl.constexpr,
 ):  # fmt: skip
-    """Compute the tiles of a program, without masks if all are inside."""
-    N = N // N_ALIGNED * N_ALIGNED
-    row, first, is_whole = corner(M, N, ROWS, COLUMNS, STEPS)
-    x = at_rows(x, row, stride_x, ALIGNED)
-    y = at_rows(y, row, stride_y, ALIGNED)
-    out = at_rows(out, row, stride_out, ALIGNED)
-    if is_whole:
-        add_chunk(x, y, out, row < M, first, N, COLUMNS, STEPS, STAGES, True, EVICT_FIRST)
-    else:
-        add_chunk(x, y, out, row < M, first, N, COLUMNS, STEPS, STAGES, False, EVICT_FIRST)
+    """Compute the tiles of a program."""
+    computed_tiles(
+        add, (x, y), (stride_x, stride_y), out, stride_out, M, N,
+        ROWS, COLUMNS, STEPS, STAGES, ALIGNED, N_ALIGNED, EVICT_FIRST,
+    )  # fmt: skip
 
 
 @triton.jit
-def add_chunk(
-    x, y, out, in_rows, first, N,
-    COLUMNS: tl.constexpr, STEPS: tl.constexpr, STAGES: tl.constexpr, WHOLE: tl.constexpr, EVICT_FIRST: tl.constexpr,
-):  # fmt: skip
-    """Compute tiles of the same rows, one after the other."""
-    for step in tl.range(0, STEPS, num_stages=STAGES):
-        n = first + step * COLUMNS + tl.arange(0, COLUMNS)[None, :]
-        inside = in_rows & (n < N)
-        values = read(x + n, inside, WHOLE, EVICT_FIRST) + read(y + n, inside, WHOLE, EVICT_FIRST)
-        write(out + n, values, inside, WHOLE)
+def add(values, dtype: tl.constexpr):
+    """Return the sum of two values."""
+    return values[0] + values[1]

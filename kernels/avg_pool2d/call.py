@@ -8,9 +8,9 @@ from torch import Tensor
 
 from tuner.errors import UsageError
 from tuner.kernels.avg_pool2d.definition import KERNEL
-from tuner.kernels.calling import OpCall, Tensors, given, in_torch, run
+from tuner.kernels.calling import OpCall, Tensors, cached, in_torch
 from tuner.kernels.shared import windows_call
-from tuner.kernels.shared.windows_call import WINDOW, Size, called, empty_out, image_size, out_shape, viewed
+from tuner.kernels.shared.windows_call import WINDOW, Size, empty_out, image_of, image_size, out_shape, viewed, window
 
 
 def avg_pool2d(
@@ -38,24 +38,35 @@ def avg_pool2d(
     Raises:
         UsageError: as `gemm`, and as torch for windows that do not fit.
     """
-    if kernel_size is None:
-        if stride is not None or padding != 0:
-            raise UsageError(
-                "avg_pool2d takes stride and padding with a kernel_size, not with None; give it, or neither"
-            )
-        kernel_size = image_size("avg_pool2d", x)
     if divisor_override is not None and not is_divisor(divisor_override):
         raise UsageError(
             "avg_pool2d takes a whole number of 64 bits but 0 as divisor_override, "
             f"not {divisor_override!r:.40}; replace it, or leave it out"
         )
-    attributes, shape = called(
-        "avg_pool2d", x, kernel_size, stride, padding, ceil_mode, count_include_pad=count_include_pad
-    )
+    attributes, shape = known(image_of("avg_pool2d", x), kernel_size, stride, padding, ceil_mode, count_include_pad)
     if out is None:
         out = empty_out("avg_pool2d", x, shape)
-    run(CALL, given(x=x, out=out), attributes, {"divisor_override": float(divisor_override or 0)})
+    launch(x, out, *attributes, 0 if divisor_override is None else float(divisor_override))
     return out
+
+
+@cached
+def known(
+    image: tuple[int, ...],
+    kernel_size: Size | None,
+    stride: Size | None,
+    padding: Size,
+    ceil_mode: bool,
+    count_include_pad: bool,
+) -> tuple[tuple[Any, ...], tuple[int, ...]]:
+    """Return the attributes of a call in their order, and the shape of out. Raises UsageError if they do not fit."""
+    if kernel_size is None:
+        if stride is not None or padding != 0:
+            raise UsageError(
+                "avg_pool2d takes stride and padding with a kernel_size, not with None; give it, or neither"
+            )
+        kernel_size = image_size("avg_pool2d", image)
+    return window("avg_pool2d", image, kernel_size, stride, padding, ceil_mode, count_include_pad=count_include_pad)
 
 
 def is_divisor(number: object) -> bool:
@@ -79,4 +90,4 @@ CALL = OpCall(
     values=values,
     viewed=viewed,
 )
-in_torch(CALL)
+launch = in_torch(CALL)

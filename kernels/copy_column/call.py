@@ -17,7 +17,6 @@ from tuner.kernels.calling import (
     check_strided,
     in_torch,
     is_on_host,
-    run,
     shape,
 )
 from tuner.kernels.copy_column.definition import KERNEL
@@ -41,7 +40,7 @@ def copy_column(x: Tensor, column: int = 0, *, out: Tensor | None = None) -> Ten
     view = _column(x, column)
     if out is None:
         out = torch.empty(view.shape, dtype=view.dtype, device=_target(view))
-    run(CALL, {"x": view, "out": out})
+    launch(view, out)
     return out
 
 
@@ -99,4 +98,4 @@ CALL = OpCall(
     passed_as=moved_as(KERNEL),
     takes="elements of 1, 2, 4 or 8 bytes",
 )
-in_torch(CALL)
+launch = in_torch(CALL)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from tuner.kernels.calling import OpCall, empty_like, in_torch, run
+from tuner.kernels.calling import OpCall, empty_like, in_torch
 from tuner.kernels.gelu.definition import KERNEL
 from tuner.kernels.shared.elementwise_call import as_rows, row_values, same_shapes
 
@@ -22,7 +22,7 @@ def gelu(x: Tensor, approximate: str = "none", *, out: Tensor | None = None) -> 
     """
     if out is None:
         out = empty_like("gelu", x)
-    run(CALL, {"x": x, "out": out}, {"approximate": approximate})
+    launch(x, out, approximate)
     return out
 
 
@@ -36,4 +36,4 @@ CALL = OpCall(
     viewed=lambda tensors, approximate: as_rows(tensors),
     in_place=(("out", "x"),),
 )
-in_torch(CALL)
+launch = in_torch(CALL)

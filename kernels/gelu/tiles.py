@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 from tuner.kernels.shared.elementwise_math import exp2_once, inverse_once, times_sigmoid
-from tuner.kernels.shared.elementwise_tiles import at_rows, corner, read, write
+from tuner.kernels.shared.elementwise_tiles import computed_tiles
 
 
 @triton.jit
@@ -16,36 +16,30 @@ def gelu_tiles(
     ALIGNED: tl.constexpr, N_ALIGNED: tl.constexpr, EVICT_FIRST: tl.constexpr,
     APPROXIMATE: tl.constexpr,
 ):  # fmt: skip
-    """Compute the tiles of a program, without masks if all are inside."""
-    N = N // N_ALIGNED * N_ALIGNED
-    row, first, is_whole = corner(M, N, ROWS, COLUMNS, STEPS)
-    x = at_rows(x, row, stride_x, ALIGNED)
-    out = at_rows(out, row, stride_out, ALIGNED)
-    if is_whole:
-        gelu_chunk(x, out, row < M, first, N, COLUMNS, STEPS, STAGES, True, EVICT_FIRST, APPROXIMATE)
+    """Compute the tiles of a program."""
+    if APPROXIMATE == "tanh":
+        computed_tiles(
+            gelu_by_tanh, (x,), (stride_x,), out, stride_out, M, N,
+            ROWS, COLUMNS, STEPS, STAGES, ALIGNED, N_ALIGNED, EVICT_FIRST,
+        )  # fmt: skip
     else:
-        gelu_chunk(x, out, row < M, first, N, COLUMNS, STEPS, STAGES, False, EVICT_FIRST, APPROXIMATE)
+        computed_tiles(
+            gelu, (x,), (stride_x,), out, stride_out, M, N,
+            ROWS, COLUMNS, STEPS, STAGES, ALIGNED, N_ALIGNED, EVICT_FIRST,
+        )  # fmt: skip
 
 
 @triton.jit
-def gelu_chunk(
-    x, out, in_rows, first, N,
-    COLUMNS: tl.constexpr, STEPS: tl.constexpr, STAGES: tl.constexpr, WHOLE: tl.constexpr, EVICT_FIRST: tl.constexpr,
-    APPROXIMATE: tl.constexpr,
-):  # fmt: skip
-    """Compute tiles of the same rows, one after the other."""
-    for step in tl.range(0, STEPS, num_stages=STAGES):
-        n = first + step * COLUMNS + tl.arange(0, COLUMNS)[None, :]
-        inside = in_rows & (n < N)
-        values = read(x + n, inside, WHOLE, EVICT_FIRST)
-        write(out + n, gelu(values, out.dtype.element_ty, APPROXIMATE), inside, WHOLE)
+def gelu_by_tanh(values, dtype: tl.constexpr):
+    """Return the approximate GELU of a value: x * sigmoid(2 sqrt(2 / pi) (x + 0.044715 x^3))."""
+    x = values[0]
+    return times_sigmoid(x, x * (1.5957691216057308 + 0.07135481627260025 * x * x), dtype)
 
 
 @triton.jit
-def gelu(x, dtype: tl.constexpr, APPROXIMATE: tl.constexpr):
-    """Return the GELU of fp32 values for results of a dtype."""
-    if APPROXIMATE == "tanh":  # 2 sqrt(2 / pi) (x + 0.044715 x^3)
-        return times_sigmoid(x, x * (1.5957691216057308 + 0.07135481627260025 * x * x), dtype)
+def gelu(values, dtype: tl.constexpr):
+    """Return the exact GELU of a value."""
+    x = values[0]
     if dtype == tl.float32:
         return 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))
     return x * normal_cdf(x)

@@ -9,9 +9,9 @@ from torch import Tensor
 from torch.nn.functional import gelu, silu
 
 from tuner.errors import UsageError
-from tuner.kernels.calling import OpCall, Tensors, check_matrices, empty, in_torch, run, shape
+from tuner.kernels.calling import OpCall, Tensors, check_matrices, empty, in_torch, shape
 from tuner.kernels.gemm.definition import KERNEL, LONGEST_ROW
-from tuner.kernels.shared.operands import product_shape
+from tuner.kernels.shared.operands import out_shape, product_shape
 
 _matmul_setting = torch.backends.cuda.matmul.__getattr__
 """Reads an attribute of `torch.backends.cuda.matmul` in a third of the time of the attribute itself."""
@@ -32,11 +32,8 @@ def gemm(
         UsageError: shapes, dtypes or devices do not fit, the tensors are not on a GPU, or a gradient is asked for.
     """
     if out is None:
-        out = empty("gemm", a, lambda: a.shape[:1] + b.shape[1:], name="a", beside={"b": b})
-    tensors = {"a": a, "b": b, "out": out}
-    if bias is not None:
-        tensors["bias"] = bias
-    run(CALL, tensors, {"activation": activation})
+        out = empty("gemm", out_shape, a=a, b=b)
+    launch(a, b, out, bias, activation)
     return out
 
 
@@ -104,7 +101,7 @@ CALL = OpCall(
     values=values,
     accepts=accepts,
     laid_out=laid_out,
-    setting=lambda a: _matmul_setting("fp32_precision") if a.dtype is torch.float32 else "",
+    setting=lambda dtype: _matmul_setting("fp32_precision") if dtype is torch.float32 else "",
     write_empty=write_empty,
 )
-in_torch(CALL)
+launch = in_torch(CALL)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tuner.errors import UsageError
-from tuner.kernels.calling import OpCall, Tensors, empty, empty_like, given, in_torch, run
+from tuner.kernels.calling import OpCall, Tensors, empty, empty_like, in_torch
 from tuner.kernels.layer_norm.definition import KERNEL
 from tuner.kernels.shared.rows_call import OF_ROWS, row_shapes, row_views
 
@@ -67,11 +67,11 @@ def layer_norm(
     if out is None:
         out = empty_like("layer_norm", x)
     if stats:
-        mean = empty("layer_norm", x, lambda: x.shape[:-1], torch.float32) if mean is None else mean
-        rstd = empty("layer_norm", x, lambda: x.shape[:-1], torch.float32) if rstd is None else rstd
+        mean = empty("layer_norm", lambda x: x.shape[:-1], torch.float32, x=x) if mean is None else mean
+        rstd = empty("layer_norm", lambda x: x.shape[:-1], torch.float32, x=x) if rstd is None else rstd
     elif mean is not None or rstd is not None:
         raise UsageError("layer_norm writes mean and rstd with stats=True, not False; give it, or omit them")
-    run(CALL, given(x=x, weight=weight, bias=bias, out=out, mean=mean, rstd=rstd), scalars={"eps": eps})
+    launch(x, weight, bias, out, mean, rstd, eps)
     return out if mean is None or rstd is None else (out, mean, rstd)
 
 
@@ -99,4 +99,4 @@ CALL = OpCall(
     own_dtypes=dict.fromkeys(OF_ROWS, ("fp32",)),
     write_empty=write_empty,
 )
-in_torch(CALL)
+launch = in_torch(CALL)

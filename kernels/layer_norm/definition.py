@@ -89,6 +89,7 @@ KERNEL = Kernel(
     operands=operands,
     launch=launch,
     workspace=workspace,
+    waits=True,
     reference=reference,
     vendor=vendor,
     vendors={"liger": liger},

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor
 
-from tuner.kernels.calling import OpCall, given, in_torch, run
+from tuner.kernels.calling import OpCall, cached, in_torch
 from tuner.kernels.max_pool2d.definition import KERNEL
-from tuner.kernels.shared.windows_call import WINDOW, Size, called, empty_out, out_shape, values, viewed
+from tuner.kernels.shared.windows_call import WINDOW, Size, empty_out, image_of, out_shape, values, viewed, window
 
 
 def max_pool2d(
@@ -30,11 +32,19 @@ def max_pool2d(
     Raises:
         UsageError: as `gemm`, and as torch for windows that do not fit.
     """
-    attributes, shape = called("max_pool2d", x, kernel_size, stride, padding, ceil_mode, dilation=dilation)
+    attributes, shape = known(image_of("max_pool2d", x), kernel_size, stride, padding, ceil_mode, dilation)
     if out is None:
         out = empty_out("max_pool2d", x, shape)
-    run(CALL, given(x=x, out=out), attributes)
+    launch(x, out, *attributes)
     return out
+
+
+@cached
+def known(
+    image: tuple[int, ...], kernel_size: Size, stride: Size | None, padding: Size, ceil_mode: bool, dilation: Size
+) -> tuple[tuple[Any, ...], tuple[int, ...]]:
+    """Return the attributes of a call in their order, and the shape of out. Raises UsageError if they do not fit."""
+    return window("max_pool2d", image, kernel_size, stride, padding, ceil_mode, dilation=dilation)
 
 
 CALL = OpCall(
@@ -46,4 +56,4 @@ CALL = OpCall(
     values=values,
     viewed=viewed,
 )
-in_torch(CALL)
+launch = in_torch(CALL)

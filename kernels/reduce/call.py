@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from math import inf, nan, prod
 from typing import Any, Literal, overload
 
@@ -11,14 +9,12 @@ import torch
 from torch import Tensor
 
 from tuner.errors import UsageError
-from tuner.kernels.calling import NOT_STRIDED, OpCall, Tensors, check_strided, empty, given, in_torch, run, shape
+from tuner.kernels.calling import NOT_STRIDED, OpCall, Tensors, cached, check_strided, in_torch, shape
 from tuner.kernels.reduce.definition import KERNEL, MAX_ROW
-from tuner.kernels.spec import cdiv
+from tuner.kernels.shared.elementwise_call import equal_rows
 
 OF_NOTHING = {"sum": 0.0, "mean": nan, "logsumexp": -inf}
 """Results of no elements; max and min have none."""
-MOST_TRIED = 4096
-"""Number of rows that are tried as divisors of more elements than a row may have."""
 
 
 @overload
@@ -73,18 +69,17 @@ def reduce(
     if indices is not None and not index:
         raise UsageError("reduce writes indices if index=True, and it is False; add it, or leave out indices")
     try:
-        axis, lead = axis_of(dim, x.ndim)
+        axis, lead = known_axis(dim, x.ndim)
         if x.ndim == 2 and axis != "all" and x.stride(0) == 1 and x.stride(1) >= x.shape[0]:  # it is a transpose
             x, axis = x.t(), "rows" if axis == "columns" else "columns"
     except NOT_STRIDED:
         check_strided("reduce", {"x": x})
         raise
-    made: Callable[[], tuple[int, ...]] = partial(result_shape, x, axis, lead)
     if out is None:
-        out = empty("reduce", x, made)
+        out = torch.empty(result_shape(x, axis, lead), dtype=x.dtype, device=x.device)
     if index and indices is None:
-        indices = empty("reduce", x, made, torch.int64)
-    run(CALL, given(x=x, out=out, indices=indices), {"kind": kind, "axis": axis, "lead": lead})
+        indices = torch.empty(result_shape(x, axis, lead), dtype=torch.int64, device=x.device)
+    launch(x, out, indices, kind, axis, lead)
     return out if indices is None else (out, indices)
 
 
@@ -115,6 +110,9 @@ def axis_of(dim: int | tuple[int, ...] | None, ndim: int) -> tuple[str, int]:
         f"reduce takes the first or the last dims of x, not {shown(dim)} of {ndim}; "
         f"move them to the end, as in x.movedim({dims[0]}, -1)"
     )
+
+
+known_axis = cached(axis_of)
 
 
 def shown(dim: tuple[int, ...]) -> str:
@@ -169,9 +167,7 @@ def of_everything(x: Tensor, in_order: bool) -> Tensor | None:
     if not in_order:
         x = x.permute(sorted(range(x.ndim), key=x.stride, reverse=True))
     if x.is_contiguous():
-        fewest = max(1, cdiv(x.numel(), MAX_ROW))
-        rows = next((rows for rows in range(fewest, fewest + MOST_TRIED) if x.numel() % rows == 0), 1)
-        return x.view(rows, -1)
+        return x.view(equal_rows(x.numel(), MAX_ROW), -1)
     for lead in range(1, x.ndim):
         if (matrix := flattened(x, prod(x.shape[:lead]), prod(x.shape[lead:]))) is not None:
             return matrix
@@ -199,4 +195,4 @@ CALL = OpCall(
     own_dtypes={"indices": ("int64",)},
     write_empty=write_empty,
 )
-in_torch(CALL)
+launch = in_torch(CALL)

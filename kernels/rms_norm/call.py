@@ -7,7 +7,7 @@ from typing import overload
 from torch import Tensor
 
 from tuner.errors import UsageError
-from tuner.kernels.calling import OpCall, Tensors, empty_like, given, in_torch, run
+from tuner.kernels.calling import OpCall, Tensors, empty_like, in_torch
 from tuner.kernels.rms_norm.definition import KERNEL
 from tuner.kernels.shared.rows_call import row_shapes, row_views
 
@@ -56,11 +56,7 @@ def rms_norm(
         out = empty_like("rms_norm", x)
     if residual is not None and residual_out is None:
         residual_out = empty_like("rms_norm", residual)
-    run(
-        CALL,
-        given(x=x, weight=weight, residual=residual, out=out, residual_out=residual_out),
-        scalars={"eps": eps},
-    )
+    launch(x, weight, residual, out, residual_out, eps)
     return out if residual_out is None else (out, residual_out)
 
 
@@ -86,4 +82,4 @@ CALL = OpCall(
     viewed=row_views,
     in_place=(("out", "x"), ("residual_out", "residual")),
 )
-in_torch(CALL)
+launch = in_torch(CALL)

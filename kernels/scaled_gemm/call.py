@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from tuner.errors import UsageError
-from tuner.kernels.calling import OpCall, Tensors, check_matrices, empty, in_torch, run, shape
+from tuner.kernels.calling import OpCall, Tensors, check_matrices, empty, in_torch, shape
 from tuner.kernels.overlap import extent
 from tuner.kernels.scaled_gemm.definition import KERNEL
 from tuner.kernels.scaled_gemm.space import BLOCK
-from tuner.kernels.shared.operands import product_shape
+from tuner.kernels.shared.operands import out_shape, product_shape
 from tuner.kernels.spec import MAX_SIZE, cdiv, dtype_name
 
 
@@ -40,8 +40,8 @@ def scaled_gemm(
         UsageError: as `gemm`, or the card multiplies no 8-bit floats.
     """
     if out is None:
-        out = empty("scaled_gemm", a, lambda: a.shape[:1] + b.shape[1:], out_dtype, name="a", beside={"b": b})
-    run(CALL, {"a": a, "b": b, "scale_a": scale_a, "scale_b": scale_b, "out": out}, {"accumulate": accumulate})
+        out = empty("scaled_gemm", out_shape, out_dtype, a=a, b=b)
+    launch(a, b, scale_a, scale_b, out, accumulate)
     return out
 
 
@@ -99,4 +99,4 @@ CALL = OpCall(
     accepts=accepts,
     laid_out=laid_out,
 )
-in_torch(CALL)
+launch = in_torch(CALL)

@@ -12,7 +12,7 @@ from tuner.kernels.shared.elementwise import LONGEST_ROW
 from tuner.kernels.spec import cdiv
 
 MOST_TRIED = 4096
-"""Number of divisors that are tried for a row with more elements than a kernel counts."""
+"""Number of divisors that are tried for elements that one row does not hold."""
 Run = tuple[int, tuple[int, ...]]
 """A size, and the stride of each tensor along it."""
 
@@ -44,9 +44,14 @@ def as_rows(tensors: Tensors) -> Tensors | None:
 
 def _divided(size: int, strides: tuple[int, ...]) -> list[Run]:
     """Return a dim as rows of at most `LONGEST_ROW` elements, or as it is if it has no such divisor."""
-    fewest = cdiv(size, LONGEST_ROW)
-    rows = next((rows for rows in range(fewest, fewest + MOST_TRIED) if size % rows == 0), 1)
+    rows = equal_rows(size, LONGEST_ROW)
     return [(rows, tuple(size // rows * stride for stride in strides)), (size // rows, strides)]
+
+
+def equal_rows(size: int, longest: int) -> int:
+    """Return the least number of equal rows of at most `longest` elements, or 1 if no number that is tried divides."""
+    fewest = max(1, cdiv(size, longest))
+    return next((rows for rows in range(fewest, fewest + MOST_TRIED) if size % rows == 0), 1)
 
 
 def merged(*tensors: Tensor) -> list[Run]:

@@ -6,7 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.kernels.spec import MAX_SIZE, Knob, Limits, Problem, SizeLimit, Value, cdiv, itemsize, next_power_of_2
+from tuner.kernels.spec import (
+    MAX_SIZE,
+    WAITING_STREAMS,
+    Knob,
+    Limits,
+    Problem,
+    SizeLimit,
+    Value,
+    cdiv,
+    itemsize,
+    next_power_of_2,
+)
 
 
 @dataclass(frozen=True)
@@ -33,8 +44,6 @@ class SpaceSettings:
     """Fewest columns of a row that programs share."""
     reduction_bytes: int = 1024
     """Shared memory in which the warps of a program join their sums, in bytes."""
-    streams: int = 16
-    """Number of streams on which shared rows may run at once, each with all its programs on the card."""
     shared_waves: int = 4
     """Number of rows for each multiprocessor up to which programs share rows that one of them can hold."""
 
@@ -202,4 +211,4 @@ def _can_share(problem: Problem, config: Mapping[str, Any], limits: Limits) -> b
 def most_parts(num_warps: int, limits: Limits) -> int:
     """Return the number of programs that may share a row: all run at once, even beside those of other streams."""
     at_once = limits.registers_per_sm // (num_warps * limits.warp_size * SHARED_REGISTERS)
-    return limits.sm_count * at_once // SETTINGS.streams
+    return limits.sm_count * at_once // WAITING_STREAMS

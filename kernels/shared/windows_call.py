@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tuner.errors import UsageError
-from tuner.kernels.calling import NOT_STRIDED, Tensors, check_strided, is_tracing
+from tuner.kernels.calling import NOT_STRIDED, Tensors, check_strided
 from tuner.kernels.shared.windows import axes, check_axis, is_single
 
 Size = int | Sequence[int]
@@ -48,8 +46,8 @@ def window(
     padding: Size,
     ceil_mode: bool,
     **others: Any,
-) -> tuple[dict[str, Any], tuple[int, ...]]:
-    """Return the arguments of a call as attributes, and the shape of out.
+) -> tuple[tuple[Any, ...], tuple[int, ...]]:
+    """Return the arguments of a call as attributes, in the order of `WINDOW` and then of the others, and out's shape.
 
     Without a stride, or with an empty one, windows do not overlap.
 
@@ -60,34 +58,28 @@ def window(
     Raises:
         UsageError: an argument is no number or pair, or ceil_mode no bool; x is no image; or no window fits.
     """
-    sizes = {"stride": kernel_size if stride is None or stride in ((), []) else stride, "padding": padding}
-    if "dilation" in others:
-        sizes["dilation"] = others.pop("dilation")
     R, S = pair(op, "kernel_size", kernel_size)
-    attributes = {"R": R, "S": S, "ceil": ceil_mode, **others}
-    for name, size in sizes.items():
+    attributes = {"R": R, "S": S}
+    steps = kernel_size if stride is None or stride in ((), []) else stride
+    for name, size in {"stride": steps, "padding": padding}.items():
         attributes[f"{name}_h"], attributes[f"{name}_w"] = pair(op, name, size)
+    attributes["ceil"] = ceil_mode
+    if "dilation" in others:
+        attributes["dilation_h"], attributes["dilation_w"] = pair(op, "dilation", others.pop("dilation"))
     for name, value in {"ceil_mode": ceil_mode, **others}.items():
         if type(value) is not bool:
             raise UsageError(f"{op} takes True or False as {name}, not {value!r}; replace it")
-    return attributes, out_shape(op, image, attributes)
+    attributes |= others
+    return tuple(attributes.values()), out_shape(op, image, attributes)
 
 
-_known_window = lru_cache(maxsize=4096, typed=True)(window)
-
-
-def called(op: str, x: Tensor, *sizes: Any, **others: Any) -> tuple[dict[str, Any], tuple[int, ...]]:
-    """Return the cached result of `window`. Do not change its attributes.
-
-    Raises:
-        UsageError: as `window`, and x is no tensor.
-    """
-    if not isinstance(x, Tensor):
+def image_of(op: str, x: Tensor) -> tuple[int, ...]:
+    """Return the shape of x. Raises UsageError if x is no dense tensor."""
+    try:
+        return x.shape
+    except NOT_STRIDED:
         check_strided(op, {"x": x})
-    if not is_tracing():
-        with suppress(TypeError):  # a list has no hash
-            return _known_window(op, x.shape, *sizes, **others)
-    return window(op, x.shape, *sizes, **others)
+        raise
 
 
 def check_image(op: str, image: tuple[int, ...]) -> None:
@@ -98,12 +90,10 @@ def check_image(op: str, image: tuple[int, ...]) -> None:
         )
 
 
-def image_size(op: str, x: Tensor) -> tuple[int, int]:
-    """Return the rows and columns of images x. Raises UsageError if x is not images."""
-    if not isinstance(x, Tensor):
-        check_strided(op, {"x": x})
-    check_image(op, x.shape)
-    return x.shape[-2], x.shape[-1]
+def image_size(op: str, image: tuple[int, ...]) -> tuple[int, int]:
+    """Return the rows and columns of images of a shape. Raises UsageError if it is none of images."""
+    check_image(op, image)
+    return image[-2], image[-1]
 
 
 def out_shape(op: str, image: tuple[int, ...], attributes: Mapping[str, Any]) -> tuple[int, ...]:

@@ -6,19 +6,18 @@ import triton
 import triton.language as tl
 
 from tuner.kernels.shared.windows_values import (
-    combined,
     combined_along,
-    combined_down,
     divided,
     empty,
     put_together,
     taken_apart,
+    values_of_windows,
 )
 
 
 @triton.jit
 def row_of_windows(
-    row, there, first, W,
+    row, there, image,
     S: tl.constexpr, STRIDE_W: tl.constexpr, PADDING_W: tl.constexpr, DILATION_W: tl.constexpr,
     TILE_Q: tl.constexpr, VECTOR: tl.constexpr, MAX: tl.constexpr,
 ):  # fmt: skip
@@ -30,8 +29,10 @@ def row_of_windows(
     Args:
         row: pointers to the rows (rows, 1, 1).
         there: which rows are in the image (rows, 1, 1).
-        first: first column of each group (1, groups, 1), without padding.
+        image: first column of each group (1, groups, 1), without padding; number of columns; which rows are of a plane.
     """
+    first, W, in_planes = image
+    there = there & in_planes
     BEFORE: tl.constexpr = (PADDING_W + VECTOR - 1) // VECTOR
     LAST: tl.constexpr = (TILE_Q - 1) * STRIDE_W + (S - 1) * DILATION_W - PADDING_W
     columns = ()
@@ -78,26 +79,10 @@ def windows_nchw(
     h = p * STRIDE_H - PADDING_H
     pitch = tl.cast(W, tl.int64)
     row = x + (plane * H + h) * pitch
-    if UNROLLED:
-        ROWS: tl.constexpr = (TILE_P - 1) * STRIDE_H + (R - 1) * DILATION_H + 1
-        rows = ()
-        for r in tl.static_range(ROWS):
-            there = in_planes & (h + r >= 0) & (h + r < H)
-            rows = rows + row_of_windows(
-                row + r * pitch, there, q * STRIDE_W, W, S, STRIDE_W, PADDING_W, DILATION_W, TILE_Q, VECTOR, MAX
-            )
-        values = combined_down(rows, R, STRIDE_H, DILATION_H, TILE_P, TILE_Q, MAX)
-    else:
-        values = (tl.full((BLOCK_N, GROUPS), empty(MAX), tl.float32),) * TILE_Q
-        for r in range(0, R * DILATION_H, DILATION_H):
-            there = in_planes & (h + r >= 0) & (h + r < H)
-            more = row_of_windows(
-                row + r * pitch, there, q * STRIDE_W, W, S, STRIDE_W, PADDING_W, DILATION_W, TILE_Q, VECTOR, MAX
-            )
-            both = ()
-            for i in tl.static_range(TILE_Q):
-                both = both + (combined(values[i], more[i], MAX),)  # type: ignore[assignment]
-            values = both
+    values = values_of_windows(
+        row_of_windows, row, pitch, (q * STRIDE_W, W, in_planes), h, H, R, S, STRIDE_H, STRIDE_W, PADDING_W,
+        DILATION_H, DILATION_W, TILE_P, TILE_Q, VECTOR, UNROLLED, BLOCK_N, GROUPS, MAX,
+    )  # fmt: skip
 
     place = out + plane * P * Q + p.to(tl.int64) * Q
     for i in tl.static_range(TILE_P):

@@ -5,26 +5,28 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from tuner.kernels.shared.windows_values import combined, combined_along, combined_down, divided, empty
+from tuner.kernels.shared.windows_values import combined_along, divided, empty, values_of_windows
 
 
 @triton.jit
 def row_of_pixels(
-    row, there, first, W, C, channel,
-    S: tl.constexpr, STRIDE_W: tl.constexpr, DILATION_W: tl.constexpr, TILE_Q: tl.constexpr, MAX: tl.constexpr,
+    row, there, image,
+    S: tl.constexpr, STRIDE_W: tl.constexpr, PADDING_W: tl.constexpr, DILATION_W: tl.constexpr,
+    TILE_Q: tl.constexpr, VECTOR: tl.constexpr, MAX: tl.constexpr,
 ):  # fmt: skip
     """Return the values of TILE_Q windows in one row of an image, for each group of them (groups, channels).
 
     Args:
         row: pointer to the row.
         there: whether the row is in the image.
-        first: first column of each group (groups, 1), less the padding.
-        channel: channels of the program (1, channels).
+        image: first column of each group (groups, 1), without padding; numbers of columns and channels; channels of the
+            program (1, channels).
     """
+    first, W, C, channel = image
     LAST: tl.constexpr = (TILE_Q - 1) * STRIDE_W + (S - 1) * DILATION_W
     columns = ()
     for i in tl.static_range(LAST + 1):
-        column = first + i
+        column = first + (i - PADDING_W)
         # Triton 3.9's interpreter takes no mask that is `scalar & tensor`.
         mask = tl.where(there, (column >= 0) & (column < W) & (channel < C), False)
         pixel = row + column.to(tl.int64) * C + channel
@@ -60,28 +62,11 @@ def windows_nhwc(
     p = (((program // blocks_c // blocks_q) - image * groups) * TILE_P).to(tl.int32)
 
     h = p * STRIDE_H - PADDING_H
-    first = q * STRIDE_W - PADDING_W
     row = x + (image.to(tl.int64) * H + h) * W * C
-    if UNROLLED:
-        ROWS: tl.constexpr = (TILE_P - 1) * STRIDE_H + (R - 1) * DILATION_H + 1
-        rows = ()
-        for r in tl.static_range(ROWS):
-            there = (h + r >= 0) & (h + r < H)
-            rows = rows + row_of_pixels(
-                row + tl.cast(r, tl.int64) * W * C, there, first, W, C, channel, S, STRIDE_W, DILATION_W, TILE_Q, MAX
-            )
-        values = combined_down(rows, R, STRIDE_H, DILATION_H, TILE_P, TILE_Q, MAX)
-    else:
-        values = (tl.full((GROUPS, BLOCK_N), empty(MAX), tl.float32),) * TILE_Q
-        for r in range(0, R * DILATION_H, DILATION_H):
-            there = (h + r >= 0) & (h + r < H)
-            more = row_of_pixels(
-                row + tl.cast(r, tl.int64) * W * C, there, first, W, C, channel, S, STRIDE_W, DILATION_W, TILE_Q, MAX
-            )
-            both = ()
-            for i in tl.static_range(TILE_Q):
-                both = both + (combined(values[i], more[i], MAX),)  # type: ignore[assignment]
-            values = both
+    values = values_of_windows(
+        row_of_pixels, row, tl.cast(W, tl.int64) * C, (q * STRIDE_W, W, C, channel), h, H, R, S, STRIDE_H, STRIDE_W,
+        PADDING_W, DILATION_H, DILATION_W, TILE_P, TILE_Q, VECTOR, UNROLLED, GROUPS, BLOCK_N, MAX,
+    )  # fmt: skip
 
     for i in tl.static_range(TILE_P):
         for j in tl.static_range(TILE_Q):

@@ -103,6 +103,42 @@ def combined_down(
 
 
 @triton.jit
+def values_of_windows(
+    READ: tl.constexpr, row, pitch, image, h, H,
+    R: tl.constexpr, S: tl.constexpr, STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr, PADDING_W: tl.constexpr,
+    DILATION_H: tl.constexpr, DILATION_W: tl.constexpr, TILE_P: tl.constexpr, TILE_Q: tl.constexpr,
+    VECTOR: tl.constexpr, UNROLLED: tl.constexpr, HIGH: tl.constexpr, WIDE: tl.constexpr, MAX: tl.constexpr,
+):  # fmt: skip
+    """Return the values of TILE_P x TILE_Q windows of each group, as tiles (HIGH, WIDE).
+
+    A row of an image that several rows of outputs need is read once. If rows are looped over, TILE_P is 1.
+
+    Args:
+        READ: returns the values of TILE_Q windows in one row, given a pointer to it and whether it is in the image.
+        row, h: pointer to the first row and its number, which may be above the image.
+        pitch: elements from row to row.
+        image: what else READ takes of the image.
+    """
+    if UNROLLED:
+        ROWS: tl.constexpr = (TILE_P - 1) * STRIDE_H + (R - 1) * DILATION_H + 1
+        rows = ()
+        for r in tl.static_range(ROWS):
+            there = (h + r >= 0) & (h + r < H)
+            rows = rows + READ(row + r * pitch, there, image, S, STRIDE_W, PADDING_W, DILATION_W, TILE_Q, VECTOR, MAX)
+        values = combined_down(rows, R, STRIDE_H, DILATION_H, TILE_P, TILE_Q, MAX)
+    else:
+        values = (tl.full((HIGH, WIDE), empty(MAX), tl.float32),) * TILE_Q
+        for r in range(0, R * DILATION_H, DILATION_H):
+            there = (h + r >= 0) & (h + r < H)
+            more = READ(row + r * pitch, there, image, S, STRIDE_W, PADDING_W, DILATION_W, TILE_Q, VECTOR, MAX)
+            both = ()
+            for i in tl.static_range(TILE_Q):
+                both = both + (combined(values[i], more[i], MAX),)  # type: ignore[assignment]
+            values = both
+    return values
+
+
+@triton.jit
 def counted(first, size, WINDOW: tl.constexpr, PADDING: tl.constexpr, COUNT_PADDING: tl.constexpr):
     """Return the number of elements, along one axis, by which the sum of a window that begins at `first` is divided."""
     end = first + WINDOW

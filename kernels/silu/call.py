@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from tuner.kernels.calling import OpCall, empty_like, in_torch, run
+from tuner.kernels.calling import OpCall, empty_like, in_torch
 from tuner.kernels.shared.elementwise_call import as_rows, row_values, same_shapes
 from tuner.kernels.silu.definition import KERNEL
 
@@ -19,7 +19,7 @@ def silu(x: Tensor, *, out: Tensor | None = None) -> Tensor:
     """
     if out is None:
         out = empty_like("silu", x)
-    run(CALL, {"x": x, "out": out})
+    launch(x, out)
     return out
 
 
@@ -32,4 +32,4 @@ CALL = OpCall(
     viewed=as_rows,
     in_place=(("out", "x"),),
 )
-in_torch(CALL)
+launch = in_torch(CALL)

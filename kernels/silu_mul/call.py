@@ -7,7 +7,7 @@ from math import prod
 from torch import Tensor
 
 from tuner.errors import UsageError
-from tuner.kernels.calling import OpCall, Tensors, empty, empty_like, given, in_torch, run, shape
+from tuner.kernels.calling import OpCall, Tensors, empty, empty_like, in_torch, shape
 from tuner.kernels.shared.elementwise_call import as_rows, merged, same_shapes
 from tuner.kernels.silu_mul.definition import KERNEL
 
@@ -23,10 +23,10 @@ def silu_mul(gate: Tensor, up: Tensor | None = None, *, out: Tensor | None = Non
         UsageError: as `gemm`.
     """
     if out is None and up is None:
-        out = empty("silu_mul", gate, lambda: (*gate.shape[:-1], gate.shape[-1:].numel() // 2), name="gate")
+        out = empty("silu_mul", lambda gate: (*gate.shape[:-1], gate.shape[-1:].numel() // 2), gate=gate)
     elif out is None:
         out = empty_like("silu_mul", gate, "gate")
-    run(CALL, given(gate=gate, up=up, out=out))
+    launch(gate, up, out)
     return out
 
 
@@ -75,4 +75,4 @@ CALL = OpCall(
     viewed=viewed,
     in_place=(("out", "gate"), ("out", "up")),
 )
-in_torch(CALL)
+launch = in_torch(CALL)

@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 from tuner.kernels.shared.elementwise_math import times_sigmoid
-from tuner.kernels.shared.elementwise_tiles import at_rows, corner, read, write
+from tuner.kernels.shared.elementwise_tiles import computed_tiles
 
 
 @triton.jit
@@ -15,29 +15,16 @@ def silu_mul_tiles(
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, STEPS: tl.constexpr, STAGES: tl.constexpr,
     ALIGNED: tl.constexpr, N_ALIGNED: tl.constexpr, EVICT_FIRST: tl.constexpr, PACKED: tl.constexpr,
 ):  # fmt: skip
-    """Compute the tiles of a program, without masks if all are inside. Packed, up begins N elements after gate."""
-    N = N // N_ALIGNED * N_ALIGNED
-    row, first, is_whole = corner(M, N, ROWS, COLUMNS, STEPS)
-    gate = at_rows(gate, row, stride_gate, ALIGNED)
-    up = at_rows(up, row, stride_up, ALIGNED)
-    out = at_rows(out, row, stride_out, ALIGNED)
+    """Compute the tiles of a program. Packed, up begins N elements after gate."""
     if PACKED:
-        up += N
-    if is_whole:
-        silu_mul_chunk(gate, up, out, row < M, first, N, COLUMNS, STEPS, STAGES, True, EVICT_FIRST)
-    else:
-        silu_mul_chunk(gate, up, out, row < M, first, N, COLUMNS, STEPS, STAGES, False, EVICT_FIRST)
+        up += N // N_ALIGNED * N_ALIGNED
+    computed_tiles(
+        silu_mul, (gate, up), (stride_gate, stride_up), out, stride_out, M, N,
+        ROWS, COLUMNS, STEPS, STAGES, ALIGNED, N_ALIGNED, EVICT_FIRST,
+    )  # fmt: skip
 
 
 @triton.jit
-def silu_mul_chunk(
-    gate, up, out, in_rows, first, N,
-    COLUMNS: tl.constexpr, STEPS: tl.constexpr, STAGES: tl.constexpr, WHOLE: tl.constexpr, EVICT_FIRST: tl.constexpr,
-):  # fmt: skip
-    """Compute tiles of the same rows, one after the other."""
-    for step in tl.range(0, STEPS, num_stages=STAGES):
-        n = first + step * COLUMNS + tl.arange(0, COLUMNS)[None, :]
-        inside = in_rows & (n < N)
-        gates = read(gate + n, inside, WHOLE, EVICT_FIRST)
-        ups = read(up + n, inside, WHOLE, EVICT_FIRST)
-        write(out + n, times_sigmoid(gates, gates, out.dtype.element_ty) * ups, inside, WHOLE)
+def silu_mul(values, dtype: tl.constexpr):
+    """Return the SiLU of the first value times the second."""
+    return times_sigmoid(values[0], values[0], dtype) * values[1]

@@ -11,7 +11,6 @@ from tuner.kernels.calling import (
     empty_like,
     in_torch,
     rows_without_gaps,
-    run,
     shape,
 )
 from tuner.kernels.softmax.definition import KERNEL
@@ -25,7 +24,7 @@ def softmax(x: Tensor, out: Tensor | None = None) -> Tensor:
     """
     if out is None:
         out = empty_like("softmax", x)
-    run(CALL, {"x": x, "out": out})
+    launch(x, out)
     return out
 
 
@@ -44,4 +43,4 @@ CALL = OpCall(
     in_place=(("out", "x"),),
     accepts=lambda name, tensor: rows_without_gaps(tensor),
 )
-in_torch(CALL)
+launch = in_torch(CALL)

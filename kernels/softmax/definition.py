@@ -99,6 +99,7 @@ KERNEL = Kernel(
     operands=operands,
     launch=launch,
     workspace=workspace,
+    waits=True,
     reference=reference,
     vendor=vendor,
     valid=valid,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.kernels.spec import Limits, Problem, cdiv, itemsize, next_power_of_2
+from tuner.kernels.spec import WAITING_STREAMS, Limits, Problem, cdiv, itemsize, next_power_of_2
 
 
 @dataclass(frozen=True)
@@ -17,8 +17,6 @@ class SpaceSettings:
     """Number of columns of the longest row that one program holds in registers."""
     shortest_block: int = 256
     """Fewest columns of a block of a longer row."""
-    streams: int = 16
-    """Number of streams on which shared rows may run at once, each with all its programs on the card."""
 
 
 SETTINGS = SpaceSettings()
@@ -61,5 +59,5 @@ def can_share(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bo
         # One program holds a shorter row, and waits for no other.
         and problem["N"] > SETTINGS.most_columns
         # All programs of a row must run at once, even beside those of other streams.
-        and parts <= limits.sm_count // SETTINGS.streams
+        and parts <= limits.sm_count // WAITING_STREAMS
     )

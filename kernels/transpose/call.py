@@ -11,7 +11,6 @@ from tuner.kernels.calling import (
     empty,
     in_torch,
     rows_without_gaps,
-    run,
     shape,
 )
 from tuner.kernels.shared.moved import moved_as
@@ -25,8 +24,8 @@ def transpose(x: Tensor, out: Tensor | None = None) -> Tensor:
         UsageError: as `gemm`.
     """
     if out is None:
-        out = empty("transpose", x, lambda: x.shape[::-1])
-    run(CALL, {"x": x, "out": out})
+        out = empty("transpose", lambda x: x.shape[::-1], x=x)
+    launch(x, out)
     return out
 
 
@@ -46,4 +45,4 @@ CALL = OpCall(
     passed_as=moved_as(KERNEL),
     takes="elements of 1, 2, 4 or 8 bytes",
 )
-in_torch(CALL)
+launch = in_torch(CALL)

@@ -11,11 +11,14 @@ from urllib.parse import urljoin, urlsplit
 
 import jsonschema_rs
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
 from starlette.testclient import TestClient
 
 from tuner.api.app import create_app
 from tuner.db.store import Store
 
+TYPES = {"css": "text/css", "js": "text/javascript", "png": "image/png", "svg": "image/svg+xml"}
 VERBS = {"Look", "Get", "List", "Request", "Check"}
 
 
@@ -74,7 +77,7 @@ class TestPages:
             asset = client.get(urljoin(path, address))
             assert asset.status_code == 200, address
             assert asset.headers["x-content-type-options"] == "nosniff"
-            kind = {"css": "text/css", "js": "text/javascript", "png": "image/png"}[address.rpartition(".")[2]]
+            kind = TYPES[urlsplit(address).path.rpartition(".")[2]]
             assert asset.headers["content-type"].partition(";")[0] == kind
 
     @pytest.mark.parametrize("path", ["/", "/docs"])
@@ -86,28 +89,41 @@ class TestPages:
         assert {source for sources in rules.values() for source in sources} == {"'none'", "'self'", "data:"}
 
     def test_no_style_and_no_script_of_ours_names_another_host(self, client: TestClient) -> None:
-        for name in ("swagger-ui.css", "docs.js", "page.css"):
-            text = client.get(f"/docs/{name}").text
-            assert not re.search(r"url\((?!['\"]?data:)|@import", text), name
-        assert "validatorUrl: null" in client.get("/docs/docs.js").text  # else it sends the page's address elsewhere
+        for path in ("docs/swagger-ui.css", "assets/docs.js", "assets/page.css"):
+            text = client.get(f"/{path}").text
+            assert not re.search(r"url\((?!['\"]?data:)|@import", text), path
+        assert "validatorUrl: null" in client.get("/assets/docs.js").text  # else it sends the page's address elsewhere
 
     def test_what_is_no_asset_is_not_found(self, client: TestClient) -> None:
-        for name in ("redoc.standalone.js", "index.html", "../app.py", "%2e%2e%2fapp.py", "x"):
+        for name in ("redoc.standalone.js", "index.html", "../app.py", "%2e%2e%2fapp.py", "x", "vendor/README.md"):
             assert client.get(f"/docs/{name}").status_code == 404, name
+            assert client.get(f"/assets/{name}").status_code == 404, name
         assert client.get("/redoc").status_code == 404
 
-    def test_the_index_names_every_request_and_its_links_lead_somewhere(
-        self, client: TestClient, document: dict[str, Any]
-    ) -> None:
-        text = client.get("/").text
-        for path, method, about in operations(document):
-            assert f"{method.upper()} {path}" in text
-            assert about["summary"] in text
-        links = Page(text).links
-        assert "docs" in links
+    @pytest.mark.parametrize("path", ["/below/", "/below/pages/coverage", "/below/docs"])
+    def test_they_may_stand_below_another_app(self, client: TestClient, path: str) -> None:
+        outer = TestClient(Starlette(routes=[Mount("/below", client.app)]))
+        got = outer.get(path)
+        assert got.status_code == 200
+        for address in Page(got.text).loaded:
+            assert outer.get(urljoin(path, address)).status_code == 200, address
+
+    def test_an_asset_is_kept_until_it_changes(self, client: TestClient) -> None:
+        (address,) = (each for each in Page(client.get("/").text).loaded if "page.css" in each)
+        assert client.get(urljoin("/", address)).headers["cache-control"] == "max-age=31536000, immutable"
+        other = client.get("/assets/page.css", params={"": "0123456789ab"})
+        assert (other.status_code, other.headers["cache-control"]) == (200, "no-cache")
+
+    def test_links_lead_somewhere(self, client: TestClient) -> None:
+        links = Page(client.get("/").text).links
+        assert "./docs" in links
         for link in links:
-            code = client.get(urljoin("/", link)).status_code
-            assert code == 200 or (link, code) == ("readyz", 503), link  # on a machine that is late
+            assert client.get(urljoin("/", link)).status_code == 200, link
+
+    def test_an_unknown_query_is_an_error_on_a_page(self, client: TestClient) -> None:
+        got = client.get("/", params={"<b>": "1"})
+        assert got.status_code == 422
+        assert "this page takes no query, not &#39;&lt;b&gt;&#39;" in got.text
 
 
 class TestDescriptions:

@@ -20,6 +20,7 @@ import httpx
 import pytest
 from commands import run_tuner
 from helpers import H200, OPS, toy
+from ports import free_ports
 
 from tuner import catalog, recorded
 from tuner.db.store import Store
@@ -446,9 +447,7 @@ class TestHelp:
 
 @pytest.fixture
 def server(tuned: Tuner) -> Iterator[str]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    (port,) = free_ports(1)
     running = tuned.start("serve", "--port", str(port))
     url = f"http://127.0.0.1:{port}"
     end = monotonic() + 30

@@ -14,6 +14,7 @@ from tuner.db.queue import Job, JobFilter, Queue
 from tuner.db.rows import utc_now, utc_text
 from tuner.db.settings import SETTINGS
 from tuner.db.store import Store
+from tuner.errors import UnknownName, UsageError
 from tuner.kernels.spec import Problem
 
 HERE = [JobFilter(H200.id, frozenset(["scale"]))]
@@ -209,3 +210,17 @@ def test_two_workers_never_have_the_same_job(store: Store, database: Database) -
 
 
 TAKEN = "SELECT id, problem FROM jobs UNION ALL SELECT id, problem FROM jobs WHERE tries = 2"
+
+
+def test_a_failed_job_is_added_once_more(queue: Queue) -> None:
+    queue.add(size(1), H200.id, 7)
+    for _ in range(SETTINGS.job_tries):
+        queue.failed(claim(queue), "no memory")
+    (failed,) = queue.jobs(10)
+    again, new = queue.retry(failed.id)
+    assert (again.id, again.status, again.priority, again.tries, again.error, new) == (2, "pending", 7, 0, None, True)
+    assert queue.retry(failed.id) == (again, False)
+    with pytest.raises(UsageError, match="a job that failed is tried again, and job 2 is pending"):
+        queue.retry(again.id)
+    with pytest.raises(UnknownName, match="there is no job 3"):
+        queue.retry(3)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from shipped_spaces import shipped
 
-from tuner import recorded
 from tuner.errors import UsageError
 from tuner.exchange import measurements
 from tuner.exchange.kernel_tuner import to_cache
@@ -53,7 +53,7 @@ def test_our_own_files_are_t4(tmp_path: Path) -> None:
     name = "softmax-8192x8192-fp32-nvidia-h200"
     file = tmp_path / "ours.json.gz"
     file.write_bytes((files("tuner") / "recorded" / f"{name}.json.gz").read_bytes())
-    ours = recorded.load(name).measurements
+    ours = shipped(name).measurements
     read = measurements.load(file)
     assert [dict(m.config) for m in read] == [dict(m.config) for m in ours]
     assert [m.ok for m in read] == [m.ok for m in ours]
@@ -71,7 +71,7 @@ def test_a_correct_t4_result_without_times_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_written_cache_is_read_back(tmp_path: Path) -> None:
-    space = recorded.load("softmax-8192x8192-fp32-nvidia-h200")
+    space = shipped("softmax-8192x8192-fp32-nvidia-h200")
     file = tmp_path / "softmax.json"
     file.write_text(to_cache(space.measurements, "softmax", space.problem.sizes, space.device.name))
     read = measurements.load(file)
@@ -85,7 +85,7 @@ def test_a_written_cache_is_read_back(tmp_path: Path) -> None:
 
 def test_kernel_tuner_finds_the_optimum_in_a_written_cache(tmp_path: Path) -> None:
     kernel_tuner = pytest.importorskip("kernel_tuner", reason="kernel-tuner is not installed")
-    space = recorded.load("gemm-16x4096x4096-bf16-nvidia-h200")  # with a knob of text values
+    space = shipped("gemm-16x4096x4096-bf16-nvidia-h200")  # with a knob of text values
     file = tmp_path / "gemm.json"
     file.write_text(to_cache(space.measurements, "gemm", space.problem.sizes, space.device.name))
     with warnings.catch_warnings(action="ignore"):

@@ -1,15 +1,17 @@
-"""Schedulers on real clusters of two nodes, for those that are installed: Dask, and with more to install Ray and SLURM.
+"""Schedulers on real clusters of two nodes, for those that are installed: Dask, and with `-m cluster` Ray and SLURM.
 
-`benchmarks/fleet.py` runs whole searches on them.
+Those need daemons and large wheels. `benchmarks/fleet.py` runs whole searches on them.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
@@ -27,27 +29,47 @@ pytestmark = pytest.mark.filterwarnings("default")  # those of the schedulers ar
 NEEDS = {"dask": find_spec("distributed"), "ray": find_spec("ray"), "slurm": find_spec("submitit")}
 
 
-@pytest.fixture(scope="module", params=[*NEEDS])
-def cluster(request: pytest.FixtureRequest) -> Iterator[fleet_clusters.Cluster]:
-    name = request.param
+HEAVY = [pytest.param(name, marks=pytest.mark.cluster) for name in ("ray", "slurm")]
+
+
+@contextmanager
+def started(name: str, nodes: int) -> Iterator[fleet_clusters.Cluster]:
+    """Yield a cluster, and find it by this process's environment. Skip if it is not installed.
+
+    Nothing that it uses has a fixed name or port: test processes that run at once each start their own.
+    """
     if NEEDS[name] is None:
         pytest.skip(f"the extra {name} is not installed")
     if name == "slurm" and (shutil.which("slurmctld") is None or os.geteuid() != 0):
         pytest.skip("SLURM's daemons are not installed, or this user may not start them")
     with (
         tempfile.TemporaryDirectory(prefix="tuner-fleet-", dir="/tmp") as folder,  # short: sockets lie there
-        fleet_clusters.CLUSTERS[name](Path(folder), 2) as started,
+        fleet_clusters.CLUSTERS[name](Path(folder), nodes) as cluster,
         pytest.MonkeyPatch.context() as patch,
     ):
-        for variable, value in started.environment.items():
+        for variable, value in cluster.environment.items():
             patch.setenv(variable, value)
-        yield started
+        yield cluster
+
+
+@pytest.fixture(scope="module", params=["dask", *HEAVY])
+def cluster(request: pytest.FixtureRequest) -> Iterator[fleet_clusters.Cluster]:
+    with started(request.param, 2) as made:
+        yield made
 
 
 @pytest.fixture
 def scheduler(cluster: fleet_clusters.Cluster) -> Iterator[Scheduler]:
     with parse(cluster.on, Wanted(gpus=0)) as entered:
         yield entered
+
+
+@pytest.mark.parametrize("name", HEAVY)
+def test_one_node_runs_a_task(name: str, migrated: Path) -> None:
+    task = Task("list", ("list", "--json"), {"TUNER_DB": str(migrated)})
+    with started(name, 1) as one, parse(one.on, Wanted(gpus=0)) as scheduler:
+        (ended,) = scheduler.submit_all([task], StopToken(), lambda under_way: None)
+    assert (ended.code, str(ended.output)) == (0, "[]"), ended.error
 
 
 def test_tasks_under_way_are_stopped(scheduler: Scheduler, tmp_path: Path) -> None:
@@ -103,3 +125,16 @@ def test_a_dask_scheduler_that_is_lost_is_an_error(tmp_path: Path) -> None:
     ):
         list(scheduler.submit_all([task], StopToken(), watch))
     assert lost
+
+
+def test_a_cluster_whose_daemon_ends_is_an_error_with_its_log(tmp_path: Path) -> None:
+    code = "import sys; sys.exit('the port is in use')"
+    with ExitStack() as stack:
+        daemons = fleet_clusters.Daemons(tmp_path, stack)
+        daemons.start(sys.executable, "-c", code)
+        with pytest.raises(fleet_clusters.ClusterError) as raised:
+            daemons.wait_for((tmp_path / "socket").exists, "munge")
+    assert str(raised.value).splitlines() == [
+        f"munge is not ready: {sys.executable} -c {code} ended with code 1",
+        "daemons.log: the port is in use",
+    ]

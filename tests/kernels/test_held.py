@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 import torch
 
 from tuner.kernels import held
 from tuner.kernels.held import hold
+
+current: list[str] = []
+"""The current device, if one is set."""
+
+
+@contextmanager
+def on(device: torch.device) -> Iterator[None]:
+    current.append(str(device))
+    yield
+    current.pop()
 
 
 class Event:
@@ -20,8 +32,8 @@ class Event:
         self.ended = False
         self.made.append(self)
 
-    def record(self, stream: object) -> None:
-        assert stream == "stream of cuda:0"
+    def record(self) -> None:
+        assert current == ["cuda:0"]
 
     def query(self) -> bool:
         return self.ended
@@ -32,8 +44,8 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[Event]:
     found: list[Event] = []
     monkeypatch.setattr(Event, "made", found, raising=False)
     monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"stream of {device}")
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device", on)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: current != ["cuda:0"])
     monkeypatch.setattr(held, "_HELD", type(held._HELD)())
     return found
 
@@ -52,7 +64,6 @@ def test_a_tensor_is_kept_until_its_event_has_ended(events: list[Event]) -> None
     assert [each() is None for each in kept] == [True, False]
 
 
-def test_a_graph_keeps_nothing(events: list[Event], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    hold(torch.ones(3), torch.device("cuda:0"))
+def test_a_graph_keeps_nothing(events: list[Event]) -> None:
+    hold(torch.ones(3), torch.device("cuda:1"))
     assert not held._HELD

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 from helpers import H200, reaching, toy
 from invoked import Invoked
+from shipped_spaces import shipped
 
 import tuner.kernels
 from tuner import catalog, recorded
@@ -553,7 +554,7 @@ class TestCommand:
 @pytest.mark.usefixtures("forked_helpers")
 @pytest.mark.parametrize("space", recorded.names())
 def test_the_recorded_problems_of_ops_that_ship_pass(space: str) -> None:
-    found = recorded.load(space)
+    found = shipped(space)
     quick = replace(QUICK, knobs=CheckKnobsSettings(configs=1, choices_s=0))
     report = check_kernel(found.problem.op, found.problem.values, found.device.id, settings=quick)
     assert report.error is None, report.error

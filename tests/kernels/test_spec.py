@@ -7,9 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from helpers import H200
 
 from tuner import catalog
 from tuner.errors import KernelFault, UsageError
+from tuner.kernels.softmax.call import CALL
 from tuner.kernels.spec import (
     Attribute,
     Dim,
@@ -204,6 +206,21 @@ def test_a_yes_may_come_from_python_json_or_a_url(given: object) -> None:
 def test_scalars_are_finite_numbers_by_names_of_their_own(scalars: Any, message: str) -> None:
     with pytest.raises(KernelFault, match=message):
         replace(catalog.load("softmax"), scalars=scalars)
+
+
+def test_a_scalar_has_not_the_name_of_a_tensor() -> None:
+    """A launch finds both by name. The names of tensors may depend on the problem, and those of a call do not."""
+    kernel = replace(catalog.load("softmax"), scalars={"x": 1.0})
+    problem = kernel.signature.problem({"M": 4, "N": 8})
+    with pytest.raises(KernelFault, match="operands returns no tensor by the name of a scalar, and x is one; rename"):
+        kernel.operands(problem)
+    work = replace(kernel, scalars={"partial": 1.0}, workspace=lambda *_: {"partial": Operand((4,), "fp32")})
+    with pytest.raises(KernelFault, match="workspace returns no tensor by the name of a scalar, and partial is one"):
+        work.workspace(problem, work.default_config(problem, H200.limits), H200.limits)
+    with pytest.raises(
+        KernelFault, match="tensors, attributes and scalars of a call have distinct names, and x is there"
+    ):
+        replace(CALL, kernel=kernel)
 
 
 def test_scalars_are_floats_as_in_calls() -> None:

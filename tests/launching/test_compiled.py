@@ -10,6 +10,7 @@ import torch
 from cpu_launches import on_cpu
 from helpers import toy
 from torch import Tensor
+from torch._dynamo.utils import counters
 
 from tuner import catalog, ops
 from tuner.client import Client
@@ -67,6 +68,28 @@ def test_an_op_in_place_of_its_input_is_computed_through_a_new_tensor() -> None:
     expected = x.t().contiguous()
     torch.ops.tuner.transpose(x, x)
     assert torch.equal(x, expected)
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_a_scalar_that_varies_is_compiled_for_all_its_values(dynamic: bool | None) -> None:
+    """`aot_eager` traces as the default backend does, which makes constants of the numbers that a custom op gets."""
+    counters.clear()
+    compiled = torch.compile(
+        lambda x, eps: ops.layer_norm(x, eps=eps) + 1, backend="aot_eager", fullgraph=True, dynamic=dynamic
+    )
+    x = torch.randn(4, 8)
+    for eps in (1e-6, 1e-5, 1e-3, 0.5, 2.0):
+        assert torch.allclose(compiled(x, eps), torch.nn.functional.layer_norm(x, (8,), eps=eps) + 1, atol=1e-6)
+    assert counters["stats"]["unique_graphs"] == (1 if dynamic else 2)
+
+
+def test_a_scalar_that_varies_is_on_the_host_whatever_the_default_device() -> None:
+    """On a card, each call would wait for it."""
+    compiled = torch.compile(lambda x, eps: ops.layer_norm(x, eps=eps), backend="aot_eager", fullgraph=True)
+    x = torch.randn(4, 8)
+    with torch.device("meta"):
+        for eps in (0.5, 1.0, 2.0):
+            assert torch.allclose(compiled(x, eps), torch.nn.functional.layer_norm(x, (8,), eps=eps), atol=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

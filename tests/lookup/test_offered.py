@@ -18,7 +18,7 @@ from tuner.client.tables import TableCache
 from tuner.db.store import Store
 from tuner.kernels.spec import Config, Knob, Problem, Signature
 from tuner.lookup.neighbours import distance
-from tuner.lookup.offered import not_offered, not_offered_by
+from tuner.lookup.offered import not_offered, not_offered_by, not_offered_now
 from tuner.lookup.query import Query
 from tuner.lookup.table import Table
 from tuner.records import IMPORTED, Answer, StoredAnswer, Transfer
@@ -52,6 +52,16 @@ class TestSignature:
 
     def test_an_imported_answer_states_values_of_its_own(self) -> None:
         assert not_offered(FEWER, stored(1, kind=IMPORTED)) == ""
+
+
+def test_the_signature_in_use_refuses_what_the_signature_does() -> None:
+    added = replace(SCALE, knobs=(*SCALE.knobs, Knob("SPLIT", (1, 2))))
+    removed = replace(SCALE, knobs=SCALE.knobs[1:])
+    for signature in (SCALE, FEWER, added, removed):
+        refusal = not_offered_now({(SCALE.op, HERE.source): signature})
+        for one in (stored(1, 64), stored(2, 128), stored(3, 128, kind=IMPORTED)):
+            assert refusal(one) == not_offered(signature, one)
+    assert not_offered_now({(SCALE.op, "another"): FEWER})(stored(1)) == ""
 
 
 def test_a_combination_that_no_part_has_is_named() -> None:

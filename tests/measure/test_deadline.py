@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from helpers import H200, toy
+from shipped_spaces import shipped
 
-from tuner import catalog, recorded
+from tuner import catalog
 from tuner.kernels.spec import Config
 from tuner.measure.deadline import AdaptiveDeadline, CompileSettings, Deadline
 from tuner.measure.messages import Compiled, Pool
@@ -41,7 +42,7 @@ def test_a_fixed_deadline_stays() -> None:
 
 def test_no_fast_config_of_a_recorded_space_is_stopped() -> None:
     """Replays compile times and latencies of one card in random orders."""
-    space = recorded.load("gemm-256x4096x14336-bf16-nt-nvidia-h200")
+    space = shipped("gemm-256x4096x14336-bf16-nt-nvidia-h200")
     best = min(measurement.latency_us for measurement in space.measurements if measurement.ok)
     for seed in range(3):
         deadline = Deadline(30.0, AdaptiveDeadline())

@@ -27,6 +27,8 @@ from tuner.measure.lock import GpuLock
 from tuner.measure.worker_pool import WorkerPool, visible_device
 from tuner.measure.worker_session import WorkerSettings
 from tuner.records import VENDOR, Comparison, Evidence, Measurement, Outcome
+from tuner.records.progress import InProgress
+from tuner.tuning.heartbeat import ShowsProgress
 
 SIGNATURE = catalog.resolve(toy("faulty")).signature
 RIGHT = Evidence(0.0, 0.0, ("normal",), 17)
@@ -85,6 +87,17 @@ def test_what_compiles_is_measured_and_what_does_not_fails() -> None:
     assert found[config("refused")].stage == "compile"
     assert found[config("none", block=512)].ok
     assert found[config("wrong")].outcome is Outcome.WRONG_RESULT
+
+
+def test_it_says_what_it_works_on() -> None:
+    with measurer() as gpu:
+        for block in (256, 512):
+            gpu.submit(config("none", block))
+        assert gpu.in_progress == InProgress(2, 0, None)
+        for _ in range(2):
+            assert gpu.next(timeout_s=60) is not None
+        assert gpu.in_progress == InProgress(0, 0, None)
+        assert isinstance(gpu, ShowsProgress)
 
 
 @pytest.mark.usefixtures("started_helpers")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from shipped_spaces import shipped
+
 from tuner import recorded
 from tuner.records import VENDOR
 
 
 def _some(name: str) -> recorded.RecordedSpace:
-    return recorded.load(next(found for found in recorded.names() if found.startswith(name)))
+    return shipped(next(found for found in recorded.names() if found.startswith(name)))
 
 
 def test_rounds_are_returned_in_order_and_once() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from shipped_spaces import shipped
 
 from tuner import catalog, recorded
 from tuner.errors import UnknownName
@@ -19,7 +20,7 @@ SOFTMAX = [
 
 @pytest.fixture(scope="module", params=recorded.names())
 def space(request: pytest.FixtureRequest) -> recorded.RecordedSpace:
-    return recorded.load(request.param)
+    return shipped(request.param)
 
 
 class TestShippedSpaces:
@@ -74,7 +75,7 @@ class TestShippedSpaces:
 
 
 def _some(name: str) -> recorded.RecordedSpace:
-    return recorded.load(next(found for found in recorded.names() if found.startswith(name)))
+    return shipped(next(found for found in recorded.names() if found.startswith(name)))
 
 
 def test_the_spaces_of_a_problem_are_found() -> None:

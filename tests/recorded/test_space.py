@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+from shipped_spaces import shipped
 
 from tuner import recorded
 from tuner.errors import UsageError
@@ -17,7 +18,7 @@ T4_INVALIDITY = {"timeout", "compile", "runtime", "correctness", "constraints", 
 
 @pytest.fixture(scope="module", params=recorded.names())
 def space(request: pytest.FixtureRequest) -> recorded.RecordedSpace:
-    return recorded.load(request.param)
+    return shipped(request.param)
 
 
 @pytest.fixture(scope="module")

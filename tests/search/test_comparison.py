@@ -8,8 +8,8 @@ from time import sleep
 
 import pytest
 from scripted import BEST, DEFAULT, SPACE, TOY, ScriptedMeasurer
+from shipped_spaces import shipped
 
-from tuner import recorded
 from tuner.errors import MeasureError
 from tuner.kernels.spec import Config
 from tuner.recorded import RecordedMeasurer
@@ -85,7 +85,7 @@ def test_early_elimination_limits_the_time_of_an_unresolved_comparison(
 
 def test_a_comparison_ends_with_the_last_recorded_round() -> None:
     """The recorded space has 20, which do not separate its best configs."""
-    space = recorded.load("softmax-8192x8192-fp32-nvidia-h200")
+    space = shipped("softmax-8192x8192-fp32-nvidia-h200")
     space = replace(
         space,
         comparison=replace(space.comparison, rounds=space.comparison.rounds[:20], states=space.comparison.states[:20]),

@@ -9,6 +9,7 @@ from time import sleep
 import pytest
 from contracts import SearchContract, Subject
 from scripted import BEST, DEFAULT, SPACE, TOY, ScriptedMeasurer, bowl, only
+from shipped_spaces import shipped
 
 from tuner import recorded
 from tuner.errors import UsageError
@@ -27,7 +28,7 @@ def _subject(name: str) -> Subject:
     if name == "joint":
         parts = [JointProblem(TOY.problem({"N": size}), ScriptedMeasurer, DEFAULT) for size in (64, 4096)]
         return Subject(SPACE, DEFAULT, lambda: JointMeasurer(parts, OBJECTIVES["geomean"]))
-    space = recorded.load(name)
+    space = shipped(name)
     configs = [measurement.config for measurement in space.measurements]
     return Subject(configs, space.default, lambda: RecordedMeasurer(space))
 
@@ -148,7 +149,7 @@ def test_known_configs_outside_the_space_are_left_out() -> None:
 
 def test_every_choice_of_a_knob_is_tried_before_a_search_converges() -> None:
     """Without that, this search ends after 46 configs at 0.88 of the optimum, without a trial of its variant."""
-    space = recorded.load("gemm-1024x6144x4096-bf16-nvidia-h200")
+    space = shipped("gemm-1024x6144x4096-bf16-nvidia-h200")
     configs = [measurement.config for measurement in space.measurements]
     result = search(
         configs, None, RecordedMeasurer(space), seed=4, budget=Budget(200, min_improvement_probability=0.05)

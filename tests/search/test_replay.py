@@ -8,8 +8,8 @@ import pytest
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 from scripted import BEST, DEFAULT, SPACE, bowl
+from shipped_spaces import shipped
 
-from tuner import recorded
 from tuner.kernels.spec import Config
 from tuner.records import Measurement, Outcome
 from tuner.search import DEFAULT_SAMPLER
@@ -94,7 +94,7 @@ def test_the_default_sampler_stays_within_its_limits() -> None:
     """
 
     def scores(sampler: str) -> list[Score]:
-        spaces = [ReplaySpace(name, recorded.load(name).measurements) for name in LIMIT_SPACES]
+        spaces = [ReplaySpace(name, shipped(name).measurements) for name in LIMIT_SPACES]
         return [replay(space, sampler, seeds=10, trials=100) for space in spaces]
 
     ours, at_random = scores(DEFAULT_SAMPLER), scores("random")

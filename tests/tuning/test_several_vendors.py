@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers import H200, toy
@@ -18,7 +19,8 @@ from tuner.cli.bench_rows import line, print_rows
 from tuner.cli.grid import Output
 from tuner.db.store import Store
 from tuner.errors import UsageError
-from tuner.kernels.spec import Config
+from tuner.kernels.spec import Config, Problem
+from tuner.kernels.vendors import _distributions, library_versions
 from tuner.measure.measurer import Measurer
 from tuner.records import COLD, VENDOR, Comparison, Environment, Measurement, Provenance, vendor_contender
 from tuner.report.vendor import stored_vendor, vendor_speedup
@@ -88,6 +90,44 @@ def test_a_vendor_without_a_latency_is_left_out_of_its_row() -> None:
     assert row.vendors.keys() == {"torch", "torch.compile"}
     assert row.left_out["liger"] == "in some round its latency was not finite and above 0"
     assert still_stands(row, SUBJECT)
+
+
+def test_a_row_stands_while_the_libraries_of_its_vendors_are_the_same() -> None:
+    """A library that was missing may be installed since, or another version of it."""
+    subject = replace(SUBJECT, libraries={"liger": "liger_kernel 0.5"})
+    row = benched(subject=subject)
+    assert Row.from_json(PROBLEM, json.loads(json.dumps(row.as_json()))) == row
+    assert still_stands(row, subject)
+    for libraries in ({}, {"liger": "liger_kernel 0.6"}, {**subject.libraries, "flashinfer": "flashinfer 0.2"}):
+        assert not still_stands(row, replace(subject, libraries=libraries))
+    assert still_stands(row, replace(subject, libraries={}, vendors=("torch",)))  # it is not asked for
+
+
+def library(problem: Problem, tensors: Mapping[str, Any]) -> object:
+    def inner() -> None:
+        import absent_library  # type: ignore[import-not-found]  # noqa: F401
+
+    from a_library.ops import add  # type: ignore[import-not-found]
+
+    return add(inner)
+
+
+def test_libraries_are_those_that_a_vendor_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = replace(catalog.load("silu"), vendors={"one": library, "two": lambda problem, tensors: None})
+    assert library_versions(kernel, ("torch", "one", "two")) == {}
+    (tmp_path / "a_library").mkdir()
+    (tmp_path / "a_library" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert library_versions(kernel, ("one", "two")) == {"one": "a_library"}
+    info = tmp_path / "a_library-1.2.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: a-library\nVersion: 1.2\n")
+    (info / "top_level.txt").write_text("a_library\n")
+    _distributions.cache_clear()
+    try:
+        assert library_versions(kernel, ("one", "two")) == {"one": "a_library 1.2"}
+    finally:
+        _distributions.cache_clear()
 
 
 def test_a_row_of_an_older_version_has_the_vendor_that_it_names(tmp_path: Path) -> None:

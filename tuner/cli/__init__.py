@@ -33,6 +33,7 @@ _COMMANDS = {
     "unpin": "Let a pinned answer be replaced again.",
     "forget": "Retire stored answers by hand.",
     "serve": "Serve the stored answers over HTTP.",
+    "report": "Write the pages of the service as files.",
     "export": "Write the stored answers to one file, for other machines.",
     "run": "Run a Python script with stored configs for its autotuned kernels.",
     "work": "Take jobs and tune them, one at a time on each GPU.",

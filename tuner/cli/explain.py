@@ -23,6 +23,7 @@ from tuner.records import IMPORTED, Measurement, RooflineLimits, StoredAnswer
 from tuner.report.default import default_failure
 from tuner.report.explain import explain
 from tuner.report.explanation import Candidates, CardRange, Contender, Explanation, Outlook, Roofline
+from tuner.report.importance import importances
 from tuner.report.occupancy import Occupancy
 from tuner.report.text import bytes_text, config_text, count_text, minute_text, seconds_text
 from tuner.report.vendor import role_text, vendor_speedup
@@ -82,13 +83,9 @@ def _report(
 def _importance(measurements: Sequence[Measurement]) -> tuple[dict[str, float], str]:
     """Return the importance of each knob; if there is none, the reason."""
     try:
-        from tuner.report.importance import importances
-
         return importances(measurements), ""
     except NothingFound as error:
         return {}, str(error)
-    except ModuleNotFoundError as error:
-        return {}, f"knob importance needs {error.name}; pip install 'triton-tuner[search]'"
 
 
 def _write_page(

@@ -6,10 +6,11 @@ from collections.abc import Callable, Collection, Mapping
 
 import torch
 
-from tuner.kernels.calling import PreparedLaunch, Tensors, hold_pinned
+from tuner.kernels.calling import Pointers, PreparedLaunch, Tensors, hold_pinned
 from tuner.kernels.launch import any_on_host
 from tuner.kernels.spec import Config, Kernel, Limits, Problem
 from tuner.launching.captures import is_captured, not_captured
+from tuner.launching.waiting import places
 from tuner.measure.compile import compile_launches, stood_in
 from tuner.measure.tensors import blank
 
@@ -50,12 +51,18 @@ def launched_by_tensor(
 
     def launch(given: Tensors) -> None:
         with torch.cuda.device(index):
-            if not captures and torch.cuda.is_current_stream_capturing():
+            capturing = torch.cuda.is_current_stream_capturing()
+            if not captures and capturing:
                 raise not_captured(problem)
             made = blank(work, "cuda")
-            try:
+
+            def run(stream: int, pointers: Pointers) -> None:
                 for step in kernel.launch(problem, config, {**scalars, **given, **made}):
                     step()
+
+            placed = places(index).placed(run) if kernel.waits and work and not capturing else run
+            try:
+                placed(torch.cuda.current_stream().cuda_stream, ())
             finally:
                 if any_on_host(work):
                     torch.cuda.current_stream().synchronize()

@@ -21,7 +21,7 @@ from tuner.client.best import Best
 from tuner.client.tables import TableCache
 from tuner.errors import KernelFault, UsageError
 from tuner.kernels import calling
-from tuner.kernels.calling import OpCall, Prepared, PreparedLaunch, Tensors, checked_scalars, refuse_gradient, run
+from tuner.kernels.calling import OpCall, Prepared, PreparedLaunch, Tensors, checked_scalars, run
 from tuner.kernels.fields import overlaps
 from tuner.kernels.parts import exception_text
 from tuner.kernels.spec import Config, Kernel, Limits, Problem
@@ -72,33 +72,31 @@ class PreparedLaunches:
         call: OpCall,
         key: object,
         tensors: Tensors,
-        gradient: bool,
         attributes: Mapping[str, Any],
         scalars: Mapping[str, float],
     ) -> Prepared:
         """Return the launch of a call on tensors like these, and keep it unless it serves these alone.
 
         Raises:
-            UsageError: the tensors do not fit, or a gradient is asked for.
+            UsageError: the tensors do not fit.
         """
-        refuse_gradient(gradient)
         call.check(tensors, **attributes)
         numbers = checked_scalars(call.kernel, scalars)
         check_memory(call, tensors, self.runs_on)
-        pairs = call.pairs(tensors)
         if all(tensors[name].numel() == 0 for name in tensors if name in call.written):
-            return lambda at: None, pairs
+            return (lambda at: None,)
         if any(tensor.numel() == 0 for tensor in tensors.values()):
-            return lambda at: call.write_empty(tensors, **attributes), pairs
+            return (lambda at: call.write_empty(tensors, **attributes),)
         operands = call.operands(tensors, **attributes)
         if operands is None:
-            return lambda at: _by_copies(call, tensors, attributes, scalars), pairs
+            return (lambda at: _by_copies(call, tensors, attributes, scalars),)
         problem = call.problem_of(operands, **attributes)
-        if key in self.replaced and torch.cuda.is_current_stream_capturing():
-            return self.replaced[key]
+        before = self.replaced.get(key)
+        if before is not None and torch.cuda.is_current_stream_capturing():
+            return before
         launch = self.launch_of(self.client, call, problem, {**operands, **numbers})
         make_room(self.prepared, self.settings.most_prepared)
-        self.prepared[key] = found = launch, pairs
+        self.prepared[key] = found = launch, *call.bounds(tensors)
         self.launched.add((call.op, next(tensors[name] for name in tensors if name in call.written).get_device()))
         return found
 

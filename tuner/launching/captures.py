@@ -11,7 +11,7 @@ from tuner.errors import UsageError
 from tuner.kernels.calling import Pointers
 from tuner.kernels.launch import any_on_host
 from tuner.kernels.spec import Config, HostCall, Kernel, Launch, Limits, Operand, Problem, Step
-from tuner.launching.workspaces import Run
+from tuner.launching.waiting import Run
 from tuner.measure.compile import stood_in
 
 _log = logging.getLogger("tuner")

@@ -192,9 +192,9 @@ class Launches:
         usual = all(type(tensor) in PLAIN for tensor in tensors.values())
         usual = usual and all(type(value) in _STATED for value in (*others.values(), *scalars.values()))
         key = form.names["key_of"](given) if usual else None
-        found = form.kept.get(key)
-        if found is None and key in form.replaced and one.is_cuda and torch.cuda.is_current_stream_capturing():
-            found = form.replaced[key]
+        found, before = form.kept.get(key), form.replaced.get(key)
+        if found is None and before is not None and one.is_cuda and torch.cuda.is_current_stream_capturing():
+            found = before
         if found is None:
             ready = self.ready_of(self.client, kernel, problem, {**tensors, **numbers})
             found = ready.by_address, ready.by_tensor, *map(extent, tensors.values())
@@ -230,8 +230,8 @@ class Launches:
         call: Callable[[Mapping[str, Any]], None] = lambda given: self._first(reference, kernel, given)  # noqa: E731
         for form in reversed(forms):
             form.names = {
-                "Tensor": torch.Tensor, "Parameter": torch.nn.Parameter, "MISFITS": (KeyError, *NOT_STRIDED),
-                "kept": form.kept, "otherwise": call, "is_recording": is_recording, "forward_ad": forward_ad,
+                "Tensor": torch.Tensor, "Parameter": torch.nn.Parameter, "kept": form.kept, "otherwise": call,
+                "is_recording": is_recording, "forward_ad": forward_ad, "MISFITS": (KeyError, ValueError, *NOT_STRIDED),
             }  # fmt: skip
             exec(
                 compile(source(form.tensors, form.others, form.written), f"<calls of {kernel.op}>", "exec"), form.names

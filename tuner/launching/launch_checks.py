@@ -11,6 +11,7 @@ from tuner.kernels.calling import Tensors, check_strided, is_recording, refuse_g
 from tuner.kernels.fields import overlaps
 from tuner.kernels.overlap import shares_memory
 from tuner.kernels.spec import Kernel, Operand
+from tuner.kernels.tensors import check_one_device
 from tuner.launching.calls import check_device, check_has_memory
 
 
@@ -45,14 +46,9 @@ def check_places(op: str, operands: Mapping[str, Operand], tensors: Tensors, run
     Raises:
         UsageError: they are not.
     """
-    (first, one), *rest = [(name, tensors[name]) for name, operand in operands.items() if operand.place == "device"]
-    for name, tensor in rest:
-        if tensor.device != one.device:
-            raise UsageError(
-                f"{op} takes tensors on one device, and {first} is on {one.device} but {name} is on "
-                f"{tensor.device}; move one of them with .to()"
-            )
-    check_device(op, one.device, runs_on)
+    placed = {name: tensors[name] for name, operand in operands.items() if operand.place == "device"}
+    check_one_device(op, placed)
+    check_device(op, next(iter(placed.values())).device, runs_on)
     for name, operand in operands.items():
         tensor = tensors[name]
         if operand.place == "device":

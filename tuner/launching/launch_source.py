@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from tuner.kernels.hot_path import layout
+from tuner.kernels.hot_path import layout, on_host_or_device, scalar
 
 
 def source(tensors: tuple[str, ...], others: tuple[str, ...], written: Collection[str]) -> str:
@@ -21,9 +21,9 @@ def source(tensors: tuple[str, ...], others: tuple[str, ...], written: Collectio
     places = range(len(tensors))
     unpacked = [f"a{place} = given[{name!r}]" for place, name in enumerate((*tensors, *others))]
     addresses = [f"p{place} = a{place}.data_ptr()" for place in places]
-    parts = [part for place in places for part in layout(f"a{place}", f"p{place}")]
+    parts = [part for place in places for part in layout(f"a{place}", f"p{place}", on_host_or_device(f"a{place}"))]
     for place in range(len(tensors), len(tensors) + len(others)):
-        parts += [f"type(a{place})", f"a{place}"]
+        parts += [f"type(a{place})", scalar(f"a{place}")]
     key = f"({', '.join(parts)},)"
     recorded = " or ".join(f"a{place}.requires_grad" for place in places)
     negative = " or ".join(f"a{place}.is_neg()" for place in places)
@@ -47,14 +47,14 @@ def source(tensors: tuple[str, ...], others: tuple[str, ...], written: Collectio
         "",
         "def call(given):",
         f"    if len(given) == {len(tensors) + len(others)}:",
+        "        found = None",
         "        try:",
         *(f"            {line}" for line in unpacked),
-        f"            if not ({' and '.join(tests)}):",
-        "                return otherwise(given)",
-        *(f"            {line}" for line in addresses),
-        f"            found = kept.get({key})",
+        f"            if {' and '.join(tests)}:",
+        *(f"                {line}" for line in addresses),
+        f"                found = kept.get({key})",
         "        except MISFITS:",
-        "            return otherwise(given)",
+        "            pass",
         "        if found is not None:",
         f"            by_address, by_tensor, {', '.join(f'e{place}' for place in places)}, = found",
         f"            if not ({' or '.join(near) or 'False'}):",

@@ -27,7 +27,8 @@ from tuner.launching.arguments import (
     expanded,
 )
 from tuner.launching.captures import is_captured, or_captured, substitute
-from tuner.launching.workspaces import Run, with_workspace
+from tuner.launching.waiting import Run, places
+from tuner.launching.workspaces import with_workspace
 from tuner.measure.binaries import checked_cache
 from tuner.measure.tensors import blank
 
@@ -73,7 +74,9 @@ def _prepared(
     with checked_cache():
         runs = [_step(step, tensors) for step in steps]
     run = runs[0] if len(runs) == 1 else _in_order(runs)
-    return with_workspace(work, run) if work else run, is_captured(steps, work)
+    if work:
+        run = with_workspace(work, run, places(torch.cuda.current_device()) if kernel.waits else None)
+    return run, is_captured(steps, work)
 
 
 def _on_device(index: int, run: Run) -> PreparedLaunch:

@@ -12,10 +12,8 @@ from tuner.kernels.calling import Pointers
 from tuner.kernels.launch import any_on_host
 from tuner.kernels.spec import Operand
 from tuner.launching.arguments import make_room
+from tuner.launching.waiting import Places, Run
 from tuner.measure.tensors import blank
-
-Run = Callable[[int, Pointers], object]
-"""Launches on a stream, given the addresses of operands and workspace."""
 
 MOST_STREAMS = 64
 """Number of streams whose workspaces are kept for one problem; then the oldest is dropped."""
@@ -23,13 +21,17 @@ TURNS = 2
 """Number of workspaces of a stream that are on the host: it fills one while the card reads another."""
 
 
-def with_workspace(operands: Mapping[str, Operand], run: Run) -> Run:
+def with_workspace(operands: Mapping[str, Operand], run: Run, places: Places | None = None) -> Run:
     """Give each stream a workspace of its own, and each captured launch one that belongs to the graph.
 
     A graph may be replayed on any stream, beside other work. Its workspace is memory of the graph's pool, which the
     graph zeroes before the launch. A workspace on the host is in no such pool, and is not captured (`is_captured`).
+
+    Args:
+        places: places of the streams, if programs of the launch wait for each other.
     """
     is_on_host = any_on_host(operands)
+    placed = run if places is None else places.placed(run)
     kept: dict[int, Callable[[Pointers], object]] = {}
     one_at_a_time = Lock()  # no other thread may launch between our first launch and our second
 
@@ -40,7 +42,7 @@ def with_workspace(operands: Mapping[str, Operand], run: Run) -> Run:
         with one_at_a_time:
             launch = kept.get(stream)
             if launch is None:
-                launch = _in_turn(operands, run, stream) if is_on_host else _alone(operands, run, stream)
+                launch = _in_turn(operands, placed, stream) if is_on_host else _alone(operands, placed, stream)
                 make_room(kept, MOST_STREAMS)
                 kept[stream] = launch
             if not is_on_host:

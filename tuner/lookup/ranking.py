@@ -88,13 +88,13 @@ def _triton_preference(has: str, wants: str | None) -> tuple[bool, tuple[int, ..
     """Rank versions up to the wanted one first, the highest best; then newer ones, the lowest best."""
     if wants is None:
         return True, ()
-    version = _version(has)
-    if version <= _version(wants):
+    version = release(has)
+    if version <= release(wants):
         return True, version
     return False, tuple(-part for part in version)
 
 
-def _version(text: str) -> tuple[int, ...]:
+def release(text: str) -> tuple[int, ...]:
     """Return the numbers of the release: `3.7.0rc1` and `3.7.0+git` are (3, 7, 0)."""
     release = re.match(r"[0-9.]*", text)
     return tuple(int(part) for part in re.findall(r"[0-9]+", release[0] if release else ""))

@@ -132,6 +132,10 @@ class Table:
     def __len__(self) -> int:
         return sum(map(len, self._answers.values()))
 
+    def answers_to(self, problem: str) -> Sequence[StoredAnswer]:
+        """Return the answers to a problem, by its text, the oldest first."""
+        return self._answers.get(problem, ())
+
     def extended(self, answers: Iterable[StoredAnswer], transfers: Collection[Transfer] = ()) -> Table:
         """Return this table with further answers and transfer losses. This table does not change."""
         table = Table(self._device, ())
@@ -171,10 +175,34 @@ class Table:
         found = self._find(query, fits, refused)
         return replace(found, captured=True) if self._captured else found
 
+    def served(
+        self, query: Query, refused: Callable[[StoredAnswer], str] | None = None
+    ) -> Iterator[tuple[StoredAnswer, bool]]:
+        """Yield the answer that each problem's own query returns, and whether it is exact.
+
+        Many times faster than `find` for each problem, since answers that were measured alike are compared once.
+
+        Args:
+            query: fields that answers are compared in; its problem does not matter.
+            refused: as for `find`.
+        """
+        exact: dict[tuple[int, str], bool] = {}
+        for several in self._answers.values():
+            stored = several if refused is None else [one for one in several if not refused(one)]
+            if not stored:
+                continue
+            best = stored[0] if len(stored) == 1 else max(stored, key=lambda one: preference(one, query))
+            if not same_policy(best, query):
+                continue
+            alike = (id(best.provenance), best.answer.kind)
+            if alike not in exact:
+                exact[alike] = is_exact(best, query)
+            yield best, exact[alike]
+
     def _find(
         self, query: Query, fits: Callable[[StoredAnswer], bool], refused: Callable[[StoredAnswer], str] | None
     ) -> LookupResult:
-        stored: Sequence[StoredAnswer] = self._answers.get(query.problem.text, ())
+        stored = self.answers_to(query.problem.text)
         if stored and refused is not None and any(refusals := [refused(one) for one in stored]):
             stored = [one for one, refusal in zip(stored, refusals, strict=True) if not refusal]
             if not stored:
@@ -191,13 +219,18 @@ class Table:
             return LookupResult(query.problem, self._device, "none", None, reasons, recorded, nearest)
         return LookupResult(query.problem, self._device, "exact" if exact else "stale", best, reasons, recorded)
 
-    def _missed(self, query: Query, fits: Callable[[StoredAnswer], bool]) -> LookupResult:
+    def neighbour(self, query: Query, fits: Callable[[StoredAnswer], bool]) -> LookupResult | None:
+        """Return the result with another problem's answer, as `find` does without an own one; None if none serves."""
         near = None if query.strict or not self.transfers else self._neighbour(query)
         if near is not None and near.answer.kind in ("tuned", ROLLBACK) and fits(near):
             neighbour = self._losses.neighbour(near, query.problem)
             if neighbour is not None:
                 return LookupResult(query.problem, self._device, "neighbour", near, neighbour=neighbour)
-        return LookupResult(query.problem, self._device, "none", nearest=self.nearest(query.problem))
+        return None
+
+    def _missed(self, query: Query, fits: Callable[[StoredAnswer], bool]) -> LookupResult:
+        found = self.neighbour(query, fits)
+        return found or LookupResult(query.problem, self._device, "none", nearest=self.nearest(query.problem))
 
     def _neighbour(self, query: Query) -> StoredAnswer | None:
         """Return the nearest exact answer within reach; at one distance that of the largest problem, then by text."""

@@ -26,6 +26,7 @@ from tuner.measure.vendors_in_use import VendorsInUse
 from tuner.measure.worker_pool import WORKER, WorkerPool
 from tuner.measure.worker_session import WORKER_SETTINGS, WorkerLost, WorkerSession, WorkerSettings
 from tuner.records import COLD, Comparison, Evidence, Measurement, Outcome, Policy
+from tuner.records.progress import InProgress
 
 
 class GpuMeasurer:
@@ -107,6 +108,12 @@ class GpuMeasurer:
     @property
     def waits_for_device(self) -> bool:
         return self._session is None
+
+    @property
+    def in_progress(self) -> InProgress:
+        """The configs that it works on now. Any thread may read it."""
+        measuring = self._measuring
+        return InProgress(self._compiling, len(self._compiled), None if measuring is None else measuring.config.text)
 
     @property
     def vendors(self) -> tuple[str, ...] | None:

@@ -56,7 +56,7 @@ def explain(
         ladder=ladder,
         chosen=_chosen(stored.answer, ladder),
         candidates=_candidates(run, comparison, measurements),
-        roofline=None if roofline_limits is None else _roofline(stored.answer, roofline_limits),
+        roofline=None if roofline_limits is None else roofline_of(stored.answer, roofline_limits),
         card=None if comparison is None else _card(comparison.states),
         importance=importance or {},
         importance_missing=importance_missing,
@@ -151,8 +151,12 @@ def _candidates(run: StoredRun, comparison: Comparison | None, measurements: Seq
     )
 
 
-def _roofline(answer: Answer, roofline_limits: RooflineLimits) -> Roofline | None:
-    if answer.latency_us is None:
+def roofline_of(answer: Answer, roofline_limits: RooflineLimits) -> Roofline | None:
+    """Return the lower limit of the latency of an answer, and its share; None if it was never timed.
+
+    Also None if the bytes that its problem moves are not known.
+    """
+    if answer.latency_us is None or not answer.bytes:
         return None
     floor_us = roofline_limits.roofline_us(answer.problem, answer.flops, answer.bytes)
     memory_us = roofline_limits.roofline_us(answer.problem, 0, answer.bytes)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tuner.db.store import Store
-from tuner.records import VENDOR, VENDOR_NAME, Interval, StoredAnswer, StoredRun
+from tuner.records import VENDOR, VENDOR_NAME, Answer, Interval, StoredAnswer, StoredRun
 from tuner.search.verdict import ratio
 
 
@@ -44,6 +44,12 @@ def vendor_speedup(store: Store, stored: StoredAnswer | None) -> VendorSpeedup |
     name = stored_vendor(stored)
     if comparison is not None and {VENDOR, answer.config.text} <= {*comparison.contenders}:
         return VendorSpeedup(*ratio(comparison, VENDOR, answer.config.text), name)
+    of_medians = ratio_of_medians(answer)
+    return None if of_medians is None else VendorSpeedup(of_medians, name=name)
+
+
+def ratio_of_medians(answer: Answer) -> float | None:
+    """Return the answer's speed relative to the vendor's by their median latencies; None if one was not timed."""
     if answer.latency_us is None or answer.vendor_latency_us is None:
         return None
-    return VendorSpeedup(answer.vendor_latency_us / answer.latency_us, name=name)
+    return answer.vendor_latency_us / answer.latency_us

@@ -5,8 +5,8 @@ It needs a measurer, and neither a database nor a GPU.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic
 
@@ -66,6 +66,8 @@ class Subject:
     vendor_name: str = VENDOR_NAME
     vendors: tuple[str, ...] = ()
     """Names of the vendors that are to be timed; empty if they are not known, as in recorded spaces."""
+    libraries: Mapping[str, str] = field(default_factory=dict)
+    """Installed libraries of these vendors, with versions."""
 
     @property
     def served(self) -> Config | None:
@@ -145,6 +147,7 @@ def row_of(subject: Subject, served: Config, comparison: Comparison) -> Row:
         vendor_name=best,
         vendors=vendors,
         left_out=comparison.left_out,
+        libraries=subject.libraries,
         flops=subject.flops,
         bytes=subject.bytes,
         roof=subject.roof,
@@ -171,6 +174,7 @@ def still_stands(row: Row, subject: Subject) -> bool:
         and row.kind == subject.kind
         and row.config == (subject.served and dict(subject.served))
         and set(subject.vendors) <= {*row.vendors, *row.left_out}
+        and all(row.libraries.get(name) == subject.libraries.get(name) for name in subject.vendors)
     )
 
 

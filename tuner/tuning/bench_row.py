@@ -58,6 +58,8 @@ class Row:
     """All vendors that were timed, by name."""
     left_out: Mapping[str, str] = field(default_factory=dict)
     """Vendors that were not timed, by name, each with the reason."""
+    libraries: Mapping[str, str] = field(default_factory=dict)
+    """Installed libraries of the vendors, with versions; no item for a vendor whose library was not installed."""
     flops: int = 0
     bytes: int = 0
     roof: Roof | None = None

@@ -87,6 +87,7 @@ class BenchSuite:
             refused=target.refused,
             vendor_name=target.vendor_name,
             vendors=target.vendors,
+            libraries=target.libraries,
             flops=target.flops,
             bytes=target.bytes,
             roofline_limits=limits_for(entry.reference, entry.problem, known),

@@ -28,6 +28,7 @@ from tuner.suites.suite import Entry, Suite
 from tuner.tuning.effort import Effort, require_search
 from tuner.tuning.events import Events, StopToken
 from tuner.tuning.gpu import AUTO, MeasureOptions
+from tuner.tuning.heartbeat import Heartbeat
 from tuner.tuning.joint_answer import JointAnswer, joint_answer
 from tuner.tuning.lanes import chosen_gpus, on_cards
 from tuner.tuning.other_gpus import gpu_here
@@ -168,7 +169,7 @@ class _JointSearch:
         budget = self._effort.budget
         try:
             events.search_started(None, min(budget.trials or len(self._space), len(self._space)), 0)
-            with stop.watched():
+            with stop.watched(), Heartbeat(self._store, self.runs, measurer):
                 result = search(
                     self._space,
                     self._common_default,

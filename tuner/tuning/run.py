@@ -20,6 +20,7 @@ from tuner.suites.suite import Entry
 from tuner.tuning.covered import Covered, space_hash
 from tuner.tuning.effort import Effort
 from tuner.tuning.events import Events, StopToken
+from tuner.tuning.heartbeat import Heartbeat
 from tuner.tuning.pinned import pinned_answer
 from tuner.tuning.target import Target
 from tuner.tuning.warm_start import near_winners, transfer_losses
@@ -124,7 +125,7 @@ class _Run:
         first, kept = ((), ()) if self._again is None else (self._again.first, self._again.kept)
         try:
             self._events.search_started(problem, min(budget.trials or len(space), len(space)), len(known))
-            with self._stop.watched():
+            with self._stop.watched(), Heartbeat(self._store, [self._id], measurer) as heartbeat:
                 return search(
                     space,
                     self._target.default,
@@ -137,7 +138,7 @@ class _Run:
                     late_winners=self._late_winners,
                     estimate=self._target.estimate,
                     on_trial=self._on_trial,
-                    on_round=partial(self._events.round, problem),
+                    on_round=partial(self._on_round, heartbeat),
                     finalists=finalists,
                     kept=kept,
                     comparison=comparison,
@@ -243,6 +244,10 @@ class _Run:
     def _on_trial(self, measurement: Measurement) -> None:
         self._store.add_trial(self._id, measurement)
         self._events.trial(self._entry.problem, measurement)
+
+    def _on_round(self, heartbeat: Heartbeat, rounds: int, contenders: int) -> None:
+        heartbeat.round(rounds, contenders)
+        self._events.round(self._entry.problem, rounds, contenders)
 
 
 def status_after(error: BaseException) -> tuple[str, str]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from tuner import catalog, recorded
 from tuner.db.store import Store
 from tuner.errors import NothingFound, UsageError
 from tuner.kernels.spec import Config, Kernel, Problem
-from tuner.kernels.vendors import ALL, LIBRARIES, chosen_vendors
+from tuner.kernels.vendors import ALL, LIBRARIES, chosen_vendors, library_versions
 from tuner.lookup.query import Query
 from tuner.measure import device
 from tuner.measure.deadline import ADAPTIVE_DEADLINE
@@ -67,6 +67,8 @@ class Target:
     """True if that is the name of the kernel's own vendor."""
     vendors: tuple[str, ...] = ()
     """Names of the vendors that `bench_measurer` times."""
+    libraries: Mapping[str, str] = field(default_factory=dict)
+    """Installed libraries of these vendors, with versions."""
     bench_measurer: Callable[[], Measurer] | None = None
     """Start a measurer that times each of `vendors` in all rounds; None: `measurer` does what there is to do."""
     basis: str = REFERENCE
@@ -219,6 +221,7 @@ def gpu_target(
         vendor_name=vendor,
         is_own_vendor=vendor == kernel.vendor_name,
         vendors=of_bench,
+        libraries=library_versions(kernel, of_bench),
         bench_measurer=partial(measurer, each_vendor=True),
         provenance=Provenance(
             card, environment, kernel.source, policy.text, None, __version__, definition=kernel.definition
