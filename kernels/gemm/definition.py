@@ -14,6 +14,7 @@ from typing import Any
 
 from tuner.kernels.gemm.default import default
 from tuner.kernels.gemm.draw import draw
+from tuner.kernels.gemm.estimate import estimate
 from tuner.kernels.gemm.persistent import persistent
 from tuner.kernels.gemm.reference import reference, rounding, vendor
 from tuner.kernels.gemm.space import DESCRIBED, VARIANTS, WITH_ROLES, parts, sliced_tiles, transposed, valid
@@ -163,6 +164,7 @@ KERNEL = Kernel(
     parts=tuple(parts()),
     default=default,
     draw=draw,
+    estimate=estimate,
     flops=flops,
     rounding=rounding,
 )

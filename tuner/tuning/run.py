@@ -136,6 +136,7 @@ class _Run:
                     known=known,
                     winners=[*first, *self._winners],
                     late_winners=self._late_winners,
+                    estimate=self._target.estimate,
                     on_trial=self._on_trial,
                     on_round=partial(self._on_round, heartbeat),
                     finalists=finalists,

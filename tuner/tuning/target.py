@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from tuner import catalog, recorded
@@ -77,6 +77,8 @@ class Target:
     """True if all configs are measured, unless the effort states a number of trials."""
     is_widened: bool = False
     """True if there are more configs than a captured call lists."""
+    estimate: Callable[[Config], float] | None = None
+    """Return the estimated latency of a config, in us; None if the kernel states no estimate."""
     close: Callable[[], None] = lambda: None
     """Release the card of a target that holds one of its own, whether its measurer was started and closed or not."""
 
@@ -230,6 +232,7 @@ def gpu_target(
         measurer=measurer,
         roofline_limits=limits_for(entry.reference, problem, limits),
         basis=REFERENCE if kernel.definition else AGREEMENT,
+        estimate=kernel.estimator(problem, replace(card.limits, gb_per_s=limits.copy_gb_per_s)),
         close=(lambda: None) if held is gpu else held.close,
     )
 
