@@ -12,6 +12,7 @@ from itertools import product
 
 from tuner.kernels.gemm.estimate import estimate
 from tuner.kernels.gemm.space import VARIANTS, descriptors_can, valid
+from tuner.kernels.shared.roles import ROWS, WIDTHS, Roles, divides, is_narrowest
 from tuner.kernels.shared.tiling import rows_walked, stage_bytes
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize, next_power_of_2
 
@@ -27,6 +28,9 @@ class AlternativesSettings:
     depths: tuple[int, ...] = (64, 128, 256)
     """Elements of a step along K."""
     slices: tuple[int, ...] = (1, 2, 4, 8)
+    role_depths: tuple[int, ...] = (64, 128)
+    """Elements of a step of warps with roles."""
+    role_slices: tuple[int, ...] = (1, 2, 3, 4, 6, 8)
 
 
 SETTINGS = AlternativesSettings()
@@ -54,7 +58,8 @@ def _plausible(problem: Problem, limits: Limits, settings: AlternativesSettings)
     Some are not feasible. To estimate a config takes no longer than to find out.
     """
     M, N, _ = problem.sizes
-    for variant in ("persistent", "specialized", "stream_k", "tiles"):
+    yield from _with_roles(problem, limits, settings)
+    for variant in ("persistent", "stream_k", "tiles"):
         part = VARIANTS[variant]
         for block_m, block_n in product(part["BLOCK_M"], part["BLOCK_N"]):
             m, n = int(str(block_m)), int(str(block_n))
@@ -71,9 +76,47 @@ def _plausible(problem: Problem, limits: Limits, settings: AlternativesSettings)
                     "GROUP_M": rows_walked(problem, m),
                     "VARIANT": variant,
                     "SPLIT_K": slices,
-                    "num_warps": 4 if variant in ("specialized", "stream_k") else _warps(m * n),
+                    "GROUPS": 2,
+                    "WIDE": False,
+                    "num_warps": 4 if variant == "stream_k" else _warps(m * n),
                 }
-                yield from _filled(problem, tile, limits)
+                if variant == "stream_k":
+                    yield from ({**tile, "num_stages": 14, "STORES": stores} for stores in (1, 2, 4))
+                else:
+                    yield from _filled(problem, tile, limits)
+
+
+def _with_roles(problem: Problem, limits: Limits, settings: AlternativesSettings) -> Iterator[Mapping[str, Value]]:
+    """Yield configs of warps with roles: tiles that no narrower one replaces, whole or in slices that fill one wave."""
+    M, N, _ = problem.sizes
+    for swapped, rows, groups, slices in product((False, True), ROWS, (1, 2, 3), settings.role_slices):
+        left, right = (N, M) if swapped else (M, N)
+        if not divides(rows, groups):
+            continue
+        for width, depth, wide in product(WIDTHS, settings.role_depths, (True, False)):
+            tiles = cdiv(left, rows) * cdiv(right, width)
+            fills = slices == 1 or limits.sm_count < 2 * tiles * slices <= 2 * limits.sm_count
+            tile = Roles(groups, rows // groups, width, depth, itemsize(problem.dtype), 14, wide=wide)
+            if not fills or (wide and not tile.can_be_wide) or width > max(16, next_power_of_2(right)):
+                continue
+            if not is_narrowest(left, right, tile, slices, limits.sm_count):
+                continue
+            high = cdiv(left, rows)
+            walked = 2 if high == 2 else max(each for each in (1, 4, 8) if each <= next_power_of_2(high))
+            for group, stores in product({1, walked}, (1, 2, 4) if tiles * slices > limits.sm_count else (1,)):
+                yield {
+                    "BLOCK_M": width if swapped else rows,
+                    "BLOCK_N": rows if swapped else width,
+                    "BLOCK_K": depth,
+                    "GROUP_M": group,
+                    "VARIANT": "swapped" if swapped else "specialized",
+                    "SPLIT_K": slices,
+                    "STORES": stores,
+                    "GROUPS": groups,
+                    "WIDE": wide,
+                    "num_warps": 4,
+                    "num_stages": 14,
+                }
 
 
 def _warps(tile: int) -> int:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.kernels.gemm.space import DESCRIBED, sliced_tiles, transposed
+from tuner.kernels.gemm.space import DESCRIBED, WITH_ROLES, sliced_tiles, staging_slots, tile_of_roles, transposed
 from tuner.kernels.shared.tiling import tile_count
 from tuner.kernels.spec import Cost, Limits, Problem, cdiv, itemsize
 
@@ -57,6 +57,8 @@ class Coefficients:
     """Share of a load's time that remains if all neighbours load the same data."""
     near: int = 16
     """Number of multiprocessors that are neighbours."""
+    in_use: float = 1.25
+    """Stages of warps with roles that are read while the others are in flight; from the laboratory's sixteen tiles."""
     latency_cycles: float = 983.0
     """Cycles from a load to its arrival."""
     memory_latency_us: float = 0.338
@@ -99,10 +101,20 @@ class _Estimate:
         self._variant: str = config["VARIANT"]
         self._size = itemsize(problem.dtype)
         self._m, self._n, self._k = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-        self._has_roles = self._variant in ("specialized", "stream_k")
+        self._has_roles = self._variant in WITH_ROLES
         self._stays = self._variant in DESCRIBED  # each multiprocessor has one program, for tile after tile
-        self._warps = 8 if self._has_roles else config["num_warps"]
-        self._ahead = 2 if self._variant == "streamed" else max(1, config["num_stages"] - 1)
+        self._warps = 4 * config["GROUPS"] if self._has_roles else config["num_warps"]
+        self._ahead: float = 2 if self._variant == "streamed" else max(1, config["num_stages"] - 1)
+        self._parts = 1
+        a_is_t, b_is_t = transposed(problem)
+        M, N, _ = problem.sizes
+        self._left, self._right = (self._m, M, not a_is_t), (self._n, N, b_is_t)
+        if self._variant == "swapped":
+            self._left, self._right = self._right, self._left
+        if self._has_roles:
+            tile = tile_of_roles(problem, config)
+            self._ahead = max(0.5, tile.stages(staging_slots(problem, config, limits.sm_count)) - c.in_use)
+            self._parts = 1 if tile.wide else len(tile.parts)
         self._group_m = config["GROUP_M"]
         self._tiles = tile_count(problem, config)
         self._sliced = sliced_tiles(problem, config, limits.sm_count)
@@ -178,9 +190,10 @@ class _Estimate:
         if self._variant == "vectors":
             return block / (128 * c.fma) + self._pointer_cycles(), 0.0
         peak = _PEAK_BYTES.get(self._limits.capability[0], _PEAK_BYTES[8]) / size
-        if self._limits.capability[0] == 9 and self._m >= 64 and self._warps >= 4:
+        if self._limits.capability[0] == 9 and self._left[0] >= 64 and self._warps >= 4:
             rate = peak * (c.roles if self._has_roles else c.wgmma)
-            read = self._m / 64 * (64 + self._n) * self._k * size / c.shared_bytes
+            left, right = self._left[0], self._right[0]
+            read = left / 64 * (64 * self._parts + right) * self._k * size / c.shared_bytes
             a_is_t, b_is_t = transposed(self._problem)
             turned = (self._m * a_is_t + self._n * (not b_is_t)) * self._k * size if size > 2 else 0
             together = self._overlapped(block / rate, read)
@@ -200,17 +213,15 @@ class _Estimate:
 
     def _load_cycles(self) -> float:
         """Return the cycles of a step's loads from L2. What several neighbours load, all of them get at once."""
-        c, (M, N, _) = self._c, self._problem.sizes
-        rows, columns = cdiv(M, self._m), cdiv(N, self._n)
-        slices = self._slices if self._sliced == self._tiles else 1
+        c = self._c
+        rows, columns = (cdiv(most, block) for block, most, _ in (self._left, self._right))
+        slices = self._slices if self._sliced == self._tiles and not self._has_roles else 1
         tiles = max(1, min(c.near // slices, rows * columns))
         group = min(self._group_m, rows, tiles)
         wide = min(cdiv(tiles, group), columns)
         high = max(group, cdiv(tiles, wide))
-        a_is_t, b_is_t = transposed(self._problem)
-        a_bytes = self._side_bytes(self._m, M, not a_is_t, high / tiles)
-        b_bytes = self._side_bytes(self._n, N, b_is_t, wide / tiles)
-        return (a_bytes + b_bytes) / c.l2_bytes
+        left, right = self._side_bytes(*self._left, high / tiles), self._side_bytes(*self._right, wide / tiles)
+        return (left + right) / c.l2_bytes
 
     def _side_bytes(self, block: int, most: int, along_k: bool, distinct: float) -> float:
         """Return the bytes that count as loaded for a side of a tile in a step.
