@@ -26,7 +26,7 @@ from typing import Any
 from calibration import ReplayMeasurer
 from gemm_estimate import Measured, fitted, of_spaces
 
-from tuner import recorded
+from tuner import catalog, recorded
 from tuner.kernels.gemm.estimate import Coefficients, estimate
 from tuner.kernels.spec import Config
 from tuner.search import Budget
@@ -57,11 +57,12 @@ class Search:
 
 def searched(name: str, coefficients: Coefficients, kind: str, batch: int, seed: int, default_first: bool) -> Search:
     """Return how a search of a recorded space ended."""
-    space = recorded.load(name)
+    space, knobs = recorded.load(name), catalog.load("gemm").signature
     budget = EFFORTS["normal"]
     limit = budget.min_improvement_probability or 0.0
     costs = {
-        m.config: estimate(space.problem, m.config, space.device.limits, coefficients).us for m in space.measurements
+        m.config: estimate(space.problem, knobs.config(m.config), space.device.limits, coefficients).us
+        for m in space.measurements
     }
     turned = max(costs.values()) * min(costs.values())
     ways: dict[str, Callable[[Config], float] | None] = {

@@ -93,12 +93,14 @@ class Measured:
 
 
 def of_spaces() -> Iterator[Measured]:
-    """Yield the recorded spaces; each problem is a family."""
+    """Yield the recorded spaces, whose configs are completed with the knobs of today; each problem is a family."""
+    signature = catalog.load("gemm").signature
     for name in recorded.names():
         if name.startswith("gemm-"):
             space = recorded.load(name)
-            trials = tuple((each.config, each.latency_us) for each in space.measurements if each.ok)
-            yield Measured(space.problem.text, space.problem, space.device.limits, space.default, trials)
+            trials = tuple((signature.config(each.config), each.latency_us) for each in space.measurements if each.ok)
+            default = space.default and signature.config(space.default)
+            yield Measured(space.problem.text, space.problem, space.device.limits, default, trials)
 
 
 def of_record(file: Path) -> Iterator[Measured]:
