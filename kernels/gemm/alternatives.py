@@ -1,7 +1,6 @@
-"""A config that the estimate of gemm finds much faster than the default's rules do.
+"""The config of warps with roles that the estimate of gemm finds fastest.
 
-The rules of `default` choose well for the sizes that they were made with, and badly for a few others. The estimate errs
-by some per cent on each config and knows no sizes. So it overrules them if it expects much.
+Of some hundred tiles, a first cost leaves those that the estimate then compares.
 """
 
 from __future__ import annotations
@@ -12,120 +11,107 @@ from itertools import product
 
 from tuner.kernels.gemm.estimate import estimate
 from tuner.kernels.gemm.space import VARIANTS, descriptors_can, valid
-from tuner.kernels.shared.roles import ROWS, WIDTHS, Roles, divides, is_narrowest
-from tuner.kernels.shared.tiling import rows_walked, stage_bytes
+from tuner.kernels.shared.roles import MOST_DEEP_COLUMNS, ROWS, WIDTHS, divides, parts
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize, next_power_of_2
 
 
 @dataclass(frozen=True)
 class AlternativesSettings:
-    """Which configs are estimated, and when one of them replaces the default."""
+    """Which configs are estimated, and when one of them replaces the config of the rules."""
 
-    margin: float = 1.12
-    """Estimated latency of the default over the alternative's from which that is used."""
+    margin: float = 1.03
+    """Estimated latency of the rules' config over the alternative's from which that is used."""
     least_rows: int = 17
     """Rows and columns of the product from which the estimate is used."""
-    depths: tuple[int, ...] = (64, 128, 256)
-    """Elements of a step along K."""
-    slices: tuple[int, ...] = (1, 2, 4, 8)
-    role_depths: tuple[int, ...] = (64, 128)
-    """Elements of a step of warps with roles."""
-    role_slices: tuple[int, ...] = (1, 2, 3, 4, 6, 8)
+    tiles: int = 40
+    """Number of tiles that are estimated."""
+    products: float = 2600.0
+    """Products of a multiprocessor in a cycle, for the first cost."""
+    loaded_bytes: float = 64.0
+    """Bytes that a multiprocessor loads in a cycle, for the first cost."""
+    stored_bytes: float = 25.0
+    """Bytes that a multiprocessor stores or adds up in a cycle, for the first cost."""
+    join_cycles: float = 2600.0
+    """Cycles in which slices wait for each other, for the first cost."""
 
 
 SETTINGS = AlternativesSettings()
 
+_SHAPES = tuple(
+    (swapped, rows, groups)
+    for swapped, rows, groups in product((False, True), ROWS, (1, 2, 3))
+    if divides(rows, groups)
+)
+"""Shapes of the left side: if the factors are swapped, rows of a tile, and groups that share them."""
+
 
 def alternative(
-    problem: Problem, default: Mapping[str, Value], limits: Limits, settings: AlternativesSettings = SETTINGS
+    problem: Problem, rules: Mapping[str, Value], limits: Limits, settings: AlternativesSettings = SETTINGS
 ) -> Mapping[str, Value]:
-    """Return the config with the least estimate if it is much faster than the default, else the default.
+    """Return the config of warps with roles with the least estimate if it is below that of the rules, else theirs.
 
-    The estimate was fitted to products on Hopper with aligned rows; the default's rules are good for few rows.
+    The rules are good for few rows.
     """
     few = min(problem["M"], problem["N"]) < settings.least_rows
     if few or itemsize(problem.dtype) != 2 or limits.capability[0] != 9 or not descriptors_can(problem, limits):
-        return default
-    most = estimate(problem, default, limits).us / settings.margin
+        return rules
+    most = estimate(problem, rules, limits).us / settings.margin
     costs = [(estimate(problem, config, limits).us, config) for config in _plausible(problem, limits, settings)]
     faster = sorted((cost for cost in costs if cost[0] < most), key=lambda cost: cost[0])
-    return next((config for _, config in faster if valid(problem, config, limits)), default)
+    return next((config for _, config in faster if valid(problem, config, limits)), rules)
 
 
 def _plausible(problem: Problem, limits: Limits, settings: AlternativesSettings) -> Iterator[Mapping[str, Value]]:
-    """Yield a config of each variant, tile, number of slices and depth, with the most stages that fit.
-
-    Some are not feasible. To estimate a config takes no longer than to find out.
-    """
-    M, N, _ = problem.sizes
-    yield from _with_roles(problem, limits, settings)
-    for variant in ("persistent", "stream_k", "tiles"):
-        part = VARIANTS[variant]
-        for block_m, block_n in product(part["BLOCK_M"], part["BLOCK_N"]):
-            m, n = int(str(block_m)), int(str(block_n))
-            if m > max(16, next_power_of_2(M)) or n > max(16, next_power_of_2(N)) or min(m, n) < min(32, M, N):
-                continue
-            tiles = cdiv(M, m) * cdiv(N, n)
-            last = tiles % limits.sm_count if variant == "persistent" else tiles
-            cut = [each for each in settings.slices if each == 1 or last * each <= limits.sm_count]
-            for slices, depth in product(cut if variant in ("persistent", "tiles") else (1,), settings.depths):
-                tile: dict[str, Value] = {
-                    "BLOCK_M": m,
-                    "BLOCK_N": n,
-                    "BLOCK_K": depth,
-                    "GROUP_M": rows_walked(problem, m),
-                    "VARIANT": variant,
-                    "SPLIT_K": slices,
-                    "GROUPS": 2,
-                    "WIDE": False,
-                    "num_warps": 4 if variant == "stream_k" else _warps(m * n),
-                }
-                if variant == "stream_k":
-                    yield from ({**tile, "num_stages": 14, "STORES": stores} for stores in (1, 2, 4))
-                else:
-                    yield from _filled(problem, tile, limits)
-
-
-def _with_roles(problem: Problem, limits: Limits, settings: AlternativesSettings) -> Iterator[Mapping[str, Value]]:
-    """Yield configs of warps with roles: tiles that no narrower one replaces, whole or in slices that fill one wave."""
-    M, N, _ = problem.sizes
-    for swapped, rows, groups, slices in product((False, True), ROWS, (1, 2, 3), settings.role_slices):
-        left, right = (N, M) if swapped else (M, N)
-        if not divides(rows, groups):
-            continue
-        for width, depth, wide in product(WIDTHS, settings.role_depths, (True, False)):
-            tiles = cdiv(left, rows) * cdiv(right, width)
-            fills = slices == 1 or limits.sm_count < 2 * tiles * slices <= 2 * limits.sm_count
-            tile = Roles(groups, rows // groups, width, depth, itemsize(problem.dtype), 14, wide=wide)
-            if not fills or (wide and not tile.can_be_wide) or width > max(16, next_power_of_2(right)):
-                continue
-            if not is_narrowest(left, right, tile, slices, limits.sm_count):
-                continue
-            high = cdiv(left, rows)
-            walked = 2 if high == 2 else max(each for each in (1, 4, 8) if each <= next_power_of_2(high))
-            for group, stores in product({1, walked}, (1, 2, 4) if tiles * slices > limits.sm_count else (1,)):
+    """Yield the configs of the tiles with the least first cost. Some are not feasible."""
+    tiles = sorted(_tiles(problem, limits, settings))[: settings.tiles]
+    for _, waves, swapped, rows, groups, width, slices in tiles:
+        composed = len(parts(width)) > 1
+        wide = composed and rows == 64 * groups and problem["layout"] == "nt"
+        depths = (64, 128) if swapped and width <= MOST_DEEP_COLUMNS else (64,)
+        stores = (1, 2, 4) if waves > 1 else (1,)
+        for depth, is_wide, pieces in product(depths, (True, False) if wide else (False,), stores):
+            if depth == 64 or not is_wide:
                 yield {
                     "BLOCK_M": width if swapped else rows,
                     "BLOCK_N": rows if swapped else width,
                     "BLOCK_K": depth,
-                    "GROUP_M": group,
+                    "GROUP_M": 1,
                     "VARIANT": "swapped" if swapped else "specialized",
                     "SPLIT_K": slices,
-                    "STORES": stores,
+                    "STORES": pieces,
                     "GROUPS": groups,
-                    "WIDE": wide,
+                    "WIDE": is_wide,
                     "num_warps": 4,
                     "num_stages": 14,
                 }
 
 
-def _warps(tile: int) -> int:
-    return 8 if tile > 128 * 128 else 4 if tile > 32 * 32 else 2
+_Tile = tuple[float, int, bool, int, int, int, int]
 
 
-def _filled(problem: Problem, tile: Mapping[str, Value], limits: Limits) -> Iterator[Mapping[str, Value]]:
-    """Yield the configs of a tile with the most stages that fit, and with one less, which leaves room to store."""
-    most = min(6, limits.shared_bytes // stage_bytes(problem, tile))
-    for stages, stores in product((most, most - 1), (1, 2)):
-        if stages >= 3:
-            yield {**tile, "num_stages": stages, "STORES": stores}
+def _tiles(problem: Problem, limits: Limits, settings: AlternativesSettings) -> Iterator[_Tile]:
+    """Yield tiles: first cost in cycles, waves, whether the factors are swapped, rows, groups, width and slices."""
+    M, N, K = problem.sizes
+    steps, sm_count = cdiv(K, 64), limits.sm_count
+    for swapped, rows, groups in _SHAPES:
+        left, right = (N, M) if swapped else (M, N)
+        if rows > max(16, next_power_of_2(left)):
+            continue
+        high = cdiv(left, rows)
+        for width in WIDTHS:
+            if width > max(16, next_power_of_2(right)):
+                break
+            tiles = high * cdiv(right, width)
+            products = rows * width * 64 / settings.products
+            loaded = (min(rows, left) + min(width, right)) * 128 / settings.loaded_bytes
+            for slices in _SLICES:
+                if slices > 1 and not sm_count < 2 * tiles * slices <= 2 * sm_count:
+                    continue
+                waves = cdiv(tiles * slices, sm_count)
+                cost = waves * (cdiv(steps, slices) * max(products, loaded) + rows * width * 2 / settings.stored_bytes)
+                if slices > 1:
+                    cost += settings.join_cycles + (slices + 1) * rows * width * 4 / settings.stored_bytes
+                yield cost, waves, swapped, rows, groups, width, slices
+
+
+_SLICES = tuple(int(str(slices)) for slices in VARIANTS["specialized"]["SPLIT_K"])

@@ -9,7 +9,7 @@ from typing import Any
 
 from tuner.kernels.gemm.alternatives import alternative
 from tuner.kernels.gemm.odd_rows import of_odd_rows
-from tuner.kernels.gemm.space import descriptors_can, on_tensor_cores, precision, transposed, valid
+from tuner.kernels.gemm.space import WITH_ROLES, descriptors_can, on_tensor_cores, precision, transposed, valid
 from tuner.kernels.shared.tiling import by_waves, rows_walked, stage_bytes
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize, next_power_of_2
 
@@ -240,6 +240,7 @@ def filled(
         for block_k in (256, 128, 64, 32):
             for stages, stores in product((14, 6, 5, 4, 3, 2), (2, 1) if variant == "specialized" else (1, 2)):
                 more = {"BLOCK_K": block_k, "VARIANT": variant, "STORES": stores, "num_stages": stages}
-                full = {"GROUP_M": group_m, "GROUPS": 2, "WIDE": False, **more, **config}
+                full = {"GROUPS": 2, "WIDE": False, **more, **config}
+                full["GROUP_M"] = 1 if full["VARIANT"] in WITH_ROLES else group_m
                 if stage_bytes(problem, full) <= most_bytes and valid(problem, full, limits):
                     yield full

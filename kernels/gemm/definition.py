@@ -106,7 +106,7 @@ def through_pointers(config: Mapping[str, Any]) -> Mapping[str, Any]:
     if config["VARIANT"] == "streamed":
         return {**config, "BLOCK_N": 64, "BLOCK_K": 64, "num_stages": 4}
     tile = {name: min(128, max(16, next_power_of_2(config[name]))) for name in ("BLOCK_M", "BLOCK_N")}
-    return {**config, **tile, "BLOCK_K": 64, "SPLIT_K": 1, "num_stages": 4}
+    return {**config, **tile, "GROUP_M": 8, "BLOCK_K": 64, "SPLIT_K": 1, "num_stages": 4}
 
 
 LONGEST_ROW = 2**26 - 1
@@ -138,7 +138,7 @@ KERNEL = Kernel(
             Knob("BLOCK_M", (1, 2, 4, *SIDES), "rows of the output tile a program computes"),
             Knob("BLOCK_N", (1, 2, 4, *SIDES), "columns of that tile"),
             Knob("BLOCK_K", (32, 64, 128, 256, 512, 1024, 2048, 4096), "depth of one step of the loop over K"),
-            Knob("GROUP_M", (1, 2, 4, 8, 16), "rows of tiles (swapped: columns) walked together, for reuse in L2"),
+            Knob("GROUP_M", (1, 2, 4, 8, 16), "rows of tiles walked together, for reuse in L2 (with roles: a rule's)"),
             Knob(
                 "VARIANT",
                 tuple(VARIANTS),

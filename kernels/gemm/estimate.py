@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.kernels.gemm.space import DESCRIBED, WITH_ROLES, sliced_tiles, staging_slots, tile_of_roles, transposed
+from tuner.kernels.shared.roles import walked_together
 from tuner.kernels.shared.tiling import tile_count
 from tuner.kernels.spec import Cost, Limits, Problem, cdiv, itemsize
 
@@ -105,7 +106,7 @@ class _Estimate:
         self._stays = self._variant in DESCRIBED  # each multiprocessor has one program, for tile after tile
         self._warps = 4 * config["GROUPS"] if self._has_roles else config["num_warps"]
         self._ahead: float = 2 if self._variant == "streamed" else max(1, config["num_stages"] - 1)
-        self._parts = 1
+        self._parts, self._group_m = 1, config["GROUP_M"]
         a_is_t, b_is_t = transposed(problem)
         M, N, _ = problem.sizes
         self._left, self._right = (self._m, M, not a_is_t), (self._n, N, b_is_t)
@@ -115,7 +116,7 @@ class _Estimate:
             tile = tile_of_roles(problem, config)
             self._ahead = max(0.5, tile.stages(staging_slots(problem, config, limits.sm_count)) - c.in_use)
             self._parts = 1 if tile.wide else len(tile.parts)
-        self._group_m = config["GROUP_M"]
+            self._group_m = walked_together(self._left[1], self._right[1], tile)
         self._tiles = tile_count(problem, config)
         self._sliced = sliced_tiles(problem, config, limits.sm_count)
         self._slices = config["SPLIT_K"]

@@ -10,7 +10,7 @@ import triton.language as tl
 
 from tuner.kernels.gemm.arguments import compiled_in, described
 from tuner.kernels.gemm.space import precision, sliced_tiles, transposed
-from tuner.kernels.shared.products import corner_of, finished, inside, joined
+from tuner.kernels.shared.products import corner_of, finished, joined
 from tuner.kernels.shared.tiling import tile_count
 from tuner.kernels.spec import Launch, Problem
 
@@ -48,7 +48,7 @@ def gemm_persistent(
     a, b, out, bias, partials, arrived, M, N, K, whole, group_m,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLIT_K: tl.constexpr,
     STORES: tl.constexpr, A_IS_T: tl.constexpr, B_IS_T: tl.constexpr,
-    PRECISION: tl.constexpr, ACTIVATION: tl.constexpr, INSIDE: tl.constexpr,
+    PRECISION: tl.constexpr, ACTIVATION: tl.constexpr,
 ):  # fmt: skip
     """Compute one tile after the other.
 
@@ -64,8 +64,6 @@ def gemm_persistent(
     column = tl.arange(0, BLOCK_N)
     for tile in tl.range(tl.program_id(0), whole, tl.num_programs(0), flatten=True):
         first_m, first_n = corner_of(tile, M, N, group_m, BLOCK_M, BLOCK_N)
-        if INSIDE:
-            first_m, first_n = inside(first_m, M, BLOCK_M), inside(first_n, N, BLOCK_N)
         acc = summed(a, b, first_m, first_n, 0, steps, BLOCK_M, BLOCK_N, BLOCK_K, A_IS_T, B_IS_T, PRECISION)
         acc = finished(acc, bias, first_n + column, N, ACTIVATION)
         stored(acc, out, first_m, first_n, BLOCK_M, BLOCK_N, STORES)
@@ -101,5 +99,5 @@ def persistent(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str
         grid=(min(programs, max(whole, sliced * config["SPLIT_K"])),),
         args=(*descriptors, *summing, *problem.sizes, whole, config["GROUP_M"]),
         kwargs=compiled_in(problem, config, "SPLIT_K", "STORES")
-        | {"PRECISION": precision(problem), "A_IS_T": a_is_t, "B_IS_T": b_is_t, "INSIDE": False},
+        | {"PRECISION": precision(problem), "A_IS_T": a_is_t, "B_IS_T": b_is_t},
     )

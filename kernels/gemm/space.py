@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any
 
-from tuner.kernels.shared.roles import ROWS, WIDTHS, Roles, divides, is_narrowest
+from tuner.kernels.shared.roles import MOST_DEEP_COLUMNS, ROWS, WIDTHS, Roles, divides, is_narrowest
 from tuner.kernels.shared.tiling import (
     accumulators_fit,
     has_steps,
@@ -82,7 +82,8 @@ DESCRIBED = ("persistent", *WITH_ROLES)
 """Variants that read through descriptors, with one program for each multiprocessor."""
 
 _ROLES: Mapping[str, tuple[Value, ...]] = {
-    "BLOCK_K": (64, 128),
+    "BLOCK_K": (64,),
+    "GROUP_M": (1,),  # `walked_together` decides
     "SPLIT_K": (1, 2, 3, 4, 6, 8),
     "num_warps": (4,),
     "num_stages": (14,),
@@ -111,7 +112,7 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "num_stages": (3, 4, 5, 6),  # with two the copy engine waits for the tensor cores
     },
     "specialized": {"BLOCK_M": ROWS, "BLOCK_N": WIDTHS, **_ROLES},
-    "swapped": {"BLOCK_M": WIDTHS, "BLOCK_N": ROWS, **_ROLES},
+    "swapped": {"BLOCK_M": WIDTHS, "BLOCK_N": ROWS, **_ROLES, "BLOCK_K": (64, 128)},
     "stream_k": {
         **_ROLES,
         "BLOCK_M": (128, 256),
@@ -150,17 +151,21 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
 def parts() -> Iterator[Mapping[str, tuple[Value, ...]]]:
     """Yield the choices that go together: those of each variant, and fewer for warps with roles.
 
-    Their groups divide the rows, slices are stored once, and one product a step is for steps of 128 bytes.
+    Their groups divide the rows, slices are stored once, and deep steps are for few columns.
     """
     for variant, choices in VARIANTS.items():
         if variant not in ("specialized", "swapped"):
             yield {"VARIANT": (variant,), **choices}
             continue
         side, slices = "BLOCK_N" if variant == "swapped" else "BLOCK_M", choices["SPLIT_K"][1:]
-        for rows, wide in product(ROWS, (False, True)):
+        for rows, wide, block_k in product(ROWS, (False, True), choices["BLOCK_K"]):
             groups = tuple(groups for groups in (1, 2, 3) if divides(rows, groups))
             more = {"VARIANT": (variant,), **choices, side: (rows,), "GROUPS": groups, "WIDE": (wide,)}
-            more["BLOCK_K"] = (64,) if wide else choices["BLOCK_K"]
+            if block_k == 128:
+                if wide:
+                    continue
+                more["BLOCK_M"] = tuple(width for width in WIDTHS if width <= MOST_DEEP_COLUMNS)
+            more["BLOCK_K"] = (block_k,)
             yield {**more, "SPLIT_K": (1,)}
             yield {**more, "SPLIT_K": slices, "STORES": (1,)}
 
@@ -169,9 +174,8 @@ def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Return whether a config is feasible."""
     M, N, _ = problem.sizes
     a_is_t, b_is_t = transposed(problem)
-    walked = cdiv(N, config["BLOCK_N"]) if config["VARIANT"] == "swapped" else cdiv(M, config["BLOCK_M"])
     return (
-        suits(problem, config, limits, walked, least=1 if config["VARIANT"] == "vectors" else 16)
+        suits(problem, config, limits, least=1 if config["VARIANT"] == "vectors" else 16)
         # Steps along K are 32-bit offsets, and a step down a column crosses whole rows. (M and N use 64-bit offsets.)
         and config["BLOCK_K"] * max(M if a_is_t else 1, 1 if b_is_t else N) < 2**31
         and all(config[name] in choices for name, choices in VARIANTS[config["VARIANT"]].items())
@@ -233,6 +237,7 @@ def roles_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bo
         # Rows of the right factor that lie across K are read 32 bytes or more at once.
         (tile.parts[-1] >= 16 or not (a_is_t if swapped else not b_is_t))
         and (not tile.wide or (problem["layout"] == "nt" and tile.can_be_wide))
+        and (config["BLOCK_K"] == 64 or tile.columns <= MOST_DEEP_COLUMNS)
         # A tile is stored in several pieces to leave room for another stage, if it is not stored through the ring.
         and (config["STORES"] <= tile.chunks if slots else config["STORES"] == 1)
         and tile.fits(slots)

@@ -7,6 +7,7 @@ from typing import Any
 
 from tuner.kernels.gemm.arguments import described
 from tuner.kernels.gemm.space import shared_tiles, staging_slots, tile_of_roles, transposed
+from tuner.kernels.shared.roles import walked_together
 from tuner.kernels.shared.specialized import gemm_specialized, of_parts
 from tuner.kernels.shared.tiling import tile_count
 from tuner.kernels.shared.wide_wgmma import is_kept
@@ -44,7 +45,7 @@ def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[st
         *(left_rows, right_rows, K),
         *(0, 0, 0),  # strides of scales
         shared_tiles(problem, config, programs),
-        config["GROUP_M"],
+        walked_together(left_rows, right_rows, tile),
     )
     return Launch(
         gemm_specialized,

@@ -26,6 +26,10 @@ HELD = {1: 192, 2: 192, 3: 100}
 addresses."""
 MOST_PARTS = 3
 """Most powers of two that a tile's columns are composed of; each has descriptors of its own."""
+MOST_WALKED = 8
+"""Most rows of tiles, or columns, that are walked together."""
+MOST_DEEP_COLUMNS = 48
+"""Most columns of a tile whose steps may take 256 bytes along K: then 128 keep too few bytes in flight."""
 FEWEST_STAGES = 3
 """Fewest stages: with two, the copy engine waits for the tensor cores."""
 
@@ -143,8 +147,18 @@ class Roles:
 
 
 def divides(rows: int, groups: int) -> bool:
-    """Return whether groups can share the rows of a tile: each takes 64, which one wgmma multiplies, or 128."""
-    return rows in (64 * groups, 128 * groups)
+    """Return whether groups can share a tile: each takes 64 rows, which one wgmma multiplies, or each of two 128."""
+    return rows == 64 * groups or (rows, groups) == (256, 2)
+
+
+def walked_together(left: int, right: int, tile: Roles) -> int:
+    """Return the number of rows of tiles that are walked column by column, so that neighbours share the larger factor.
+
+    Args:
+        left, right: rows of the factors.
+    """
+    rows, columns = cdiv(left, tile.left_rows), cdiv(right, tile.columns)
+    return rows if rows <= MOST_WALKED else 1 if columns <= MOST_WALKED else MOST_WALKED
 
 
 def waves(left: int, right: int, rows: int, columns: int, slices: int, sm_count: int) -> int:

@@ -297,7 +297,7 @@ COMPILE_ALL = """
     chosen = [kernel.signature.problem(values) for values in {problems!r}]
     found = {{}}
     for problem in chosen:
-        for config in drawn(kernel, problem, H200.limits, count=200):
+        for config in drawn(kernel, problem, H200.limits, count=500):
             found.setdefault((config["VARIANT"], config["SPLIT_K"] > 1, problem.attributes), (problem, config))
     for (variant, *_), (problem, config) in found.items():
         compiled = compile_config(kernel, problem, config, H200.limits)

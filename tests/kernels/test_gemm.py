@@ -14,6 +14,7 @@ from helpers import A100, B200, H200
 
 from tuner import catalog
 from tuner.kernels.gemm import KERNEL
+from tuner.kernels.gemm.default import by_rules
 from tuner.kernels.gemm.space import VARIANTS, shared_tiles
 from tuner.kernels.shared import stream_k
 from tuner.kernels.shared.tiling import tile_count
@@ -52,7 +53,7 @@ def test_the_last_waves_are_shared_if_little_is_left_of_them(values: dict[str, o
         tiles = tile_count(problem(**values), config)
         assert tiles > 132
         assert 0 < tiles % 132 <= 33
-    assert (KERNEL.default(problem(**values), H200.limits)["VARIANT"] == "stream_k") is there
+    assert (by_rules(problem(**values), H200.limits)["VARIANT"] == "stream_k") is there
 
 
 def pieces(program: int, programs: int, tiles: int, shared: int, steps: int) -> list[tuple[int, int, int]]:
@@ -164,7 +165,7 @@ def test_other_products_with_few_rows_take_tiles_unless_tuned(values: dict[str, 
     ],
 )
 def test_few_rows_are_cut_until_they_fill_the_card_once(values: dict[str, object], tile: dict[str, int]) -> None:
-    default = KERNEL.default(problem(**{"K": 4096, **values}), H200.limits)
+    default = by_rules(problem(**{"K": 4096, **values}), H200.limits)
     assert {name: default[name] for name in tile} == tile
 
 
@@ -187,7 +188,7 @@ def test_few_rows_are_cut_until_they_fill_the_card_once(values: dict[str, object
     ],
 )
 def test_up_to_16_rows_read_b_in_wide_tiles_and_deep_steps(values: dict[str, object], expected: dict[str, int]) -> None:
-    default = KERNEL.default(problem(**{"M": 16, "K": 4096} | values), H200.limits)
+    default = by_rules(problem(**{"M": 16, "K": 4096} | values), H200.limits)
     assert {name: default[name] for name in expected} == expected
 
 
@@ -202,9 +203,9 @@ def test_two_warps_multiply_tf32_that_does_not_lie_along_k_on_hopper() -> None:
 
 
 def test_an_uneven_wave_takes_192_columns_and_two_rows_of_tiles_are_walked_together() -> None:
-    uneven = KERNEL.default(problem(M=3072), H200.limits)
+    uneven = by_rules(problem(M=3072), H200.limits)
     assert (uneven["BLOCK_M"], uneven["BLOCK_N"], uneven["VARIANT"]) == (128, 192, "specialized")
-    two = KERNEL.default(problem(M=256, N=4096, K=14336), H200.limits)
+    two = by_rules(problem(M=256, N=4096, K=14336), H200.limits)
     assert (two["BLOCK_M"], two["GROUP_M"]) == (128, 2)
 
 
