@@ -30,6 +30,10 @@ class EstimatesSettings:
     """Largest weight; the least is 0."""
     promising: int = 8
     """One config in this many is promising: those with the least estimates."""
+    unlike: float = 0.15
+    """Estimated slowdown, as a log latency, at which a config unlike all others is tried as soon as one like them."""
+    far_every: int = 4
+    """Period, in configs before the first results, of those that are far from all others, whatever their estimate."""
     far_slower: float = 1.5
     """Estimate over the least one from which a config is put off."""
     least_correlation: float = 0.2
@@ -62,6 +66,19 @@ class Estimates:
         """Return those of some configs that have the least estimates, the least first; None is the usual number."""
         count = -(-len(configs) // self._settings.promising) if count is None else count
         return np.asarray(configs[np.argsort(self._values[configs], kind="stable")[:count]])
+
+    def next(self, configs: Indices, covariances: Floats) -> int:
+        """Return the config to try before there are results: of a small estimate, and unlike those that were tried.
+
+        Args:
+            configs: the free ones.
+            covariances: the largest of each with a config that was tried, at most 1.
+        """
+        return int(configs[np.argmin(self._values[configs] + self._settings.unlike * covariances)])
+
+    def is_far(self, count: int) -> bool:
+        """Return whether the config after `count` others is one far from them."""
+        return count % self._settings.far_every == self._settings.far_every - 1
 
     def take(self, config: int) -> None:
         """Note that a config is tried."""

@@ -267,12 +267,13 @@ class GaussianProcess:
         return config
 
     def _far_config(self) -> int:
-        """Return, among some random free configs, the one farthest from all taken ones."""
+        """Return, among some random free configs, the one farthest from all taken ones, or the most promising one."""
         free, taken = np.flatnonzero(self._free), np.array([*self._results, *self._running], np.int64)
         if self._estimates is not None and not len(taken):
             return int(self._estimates.promising(free)[0])
-        if self._estimates is not None and len(taken) % 2 == 0:
+        if self._estimates is not None and not self._estimates.is_far(len(taken)):
             free = self._estimates.promising(free)
+            return self._estimates.next(free, covariances(self._points.of(free), self._points.of(taken)).max(1))
         drawn = self._random.choice(free, min(self._settings.spread_sample, -(-len(free) // 2)), replace=False)
         if not len(taken):
             return int(drawn[0])
