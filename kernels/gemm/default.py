@@ -238,7 +238,7 @@ def filled(
     group_m = rows_walked(problem, int(config["BLOCK_M"]))
     for variant in ("persistent", "specialized", "tiles") if config.get("SPLIT_K", 1) == 1 else ("persistent", "tiles"):
         for block_k in (256, 128, 64, 32):
-            for stages, stores in product((14, 6, 5, 4, 3, 2), (2, 1) if variant == "specialized" else (1, 2)):
+            for stages, stores in product((14, 6, 5, 4, 3, 2), (1, 2)):
                 more = {"BLOCK_K": block_k, "VARIANT": variant, "STORES": stores, "num_stages": stages}
                 full = {"GROUPS": 2, "WIDE": False, **more, **config}
                 full["GROUP_M"] = 1 if full["VARIANT"] in WITH_ROLES else group_m

@@ -67,12 +67,13 @@ def tile_of_roles(problem: Problem, config: Mapping[str, Any]) -> Roles:
 def staging_slots(problem: Problem, config: Mapping[str, Any], programs: int) -> int:
     """Return the pieces that each group of warps with roles stages beside the ring; 0 if programs have one tile each.
 
-    The ring is free when a program's last tile is stored. If it has others, the ring already holds the next one.
+    The ring is free when a program's last tile is stored. If it has others, the ring already holds the next one: half
+    of a tile at once leaves room for another stage.
     """
     one_each = tile_count(problem, config) * config["SPLIT_K"] <= programs
     if one_each and config["VARIANT"] != "stream_k":
         return 0
-    return cdiv(tile_of_roles(problem, config).chunks, config["STORES"])
+    return cdiv(tile_of_roles(problem, config).chunks, 2)
 
 
 WITH_ROLES = ("specialized", "swapped", "stream_k")
@@ -82,9 +83,10 @@ DESCRIBED = ("persistent", *WITH_ROLES)
 """Variants that read through descriptors, with one program for each multiprocessor."""
 
 _ROLES: Mapping[str, tuple[Value, ...]] = {
-    "BLOCK_K": (64,),
+    "BLOCK_K": (64, 128),
     "GROUP_M": (1,),  # `walked_together` decides
     "SPLIT_K": (1, 2, 3, 4, 6, 8),
+    "STORES": (1,),  # `staging_slots` decides
     "num_warps": (4,),
     "num_stages": (14,),
 }
@@ -112,9 +114,10 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "num_stages": (3, 4, 5, 6),  # with two the copy engine waits for the tensor cores
     },
     "specialized": {"BLOCK_M": ROWS, "BLOCK_N": WIDTHS, **_ROLES},
-    "swapped": {"BLOCK_M": WIDTHS, "BLOCK_N": ROWS, **_ROLES, "BLOCK_K": (64, 128)},
+    "swapped": {"BLOCK_M": WIDTHS, "BLOCK_N": ROWS, **_ROLES},
     "stream_k": {
         **_ROLES,
+        "BLOCK_K": (64,),
         "BLOCK_M": (128, 256),
         "BLOCK_N": (64, 128, 192, 256),
         "SPLIT_K": (1,),
@@ -151,23 +154,19 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
 def parts() -> Iterator[Mapping[str, tuple[Value, ...]]]:
     """Yield the choices that go together: those of each variant, and fewer for warps with roles.
 
-    Their groups divide the rows, slices are stored once, and deep steps are for few columns.
+    Their groups divide the rows, and deep steps are for small tiles.
     """
+    deep = tuple(width for width in WIDTHS if width <= MOST_DEEP_COLUMNS)
     for variant, choices in VARIANTS.items():
         if variant not in ("specialized", "swapped"):
             yield {"VARIANT": (variant,), **choices}
             continue
-        side, slices = "BLOCK_N" if variant == "swapped" else "BLOCK_M", choices["SPLIT_K"][1:]
-        for rows, wide, block_k in product(ROWS, (False, True), choices["BLOCK_K"]):
+        left, right = ("BLOCK_N", "BLOCK_M") if variant == "swapped" else ("BLOCK_M", "BLOCK_N")
+        one = {"VARIANT": (variant,), **choices, "BLOCK_K": (64,)}
+        for rows in ROWS:
             groups = tuple(groups for groups in (1, 2, 3) if divides(rows, groups))
-            more = {"VARIANT": (variant,), **choices, side: (rows,), "GROUPS": groups, "WIDE": (wide,)}
-            if block_k == 128:
-                if wide:
-                    continue
-                more["BLOCK_M"] = tuple(width for width in WIDTHS if width <= MOST_DEEP_COLUMNS)
-            more["BLOCK_K"] = (block_k,)
-            yield {**more, "SPLIT_K": (1,)}
-            yield {**more, "SPLIT_K": slices, "STORES": (1,)}
+            yield {**one, left: (rows,), "GROUPS": groups, "WIDE": (False, True)}
+        yield {**one, left: (64,), right: deep, "BLOCK_K": (128,), "GROUPS": (1,), "WIDE": (False,)}
 
 
 def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
@@ -237,9 +236,7 @@ def roles_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bo
         # Rows of the right factor that lie across K are read 32 bytes or more at once.
         (tile.parts[-1] >= 16 or not (a_is_t if swapped else not b_is_t))
         and (not tile.wide or (problem["layout"] == "nt" and tile.can_be_wide))
-        and (config["BLOCK_K"] == 64 or tile.columns <= MOST_DEEP_COLUMNS)
-        # A tile is stored in several pieces to leave room for another stage, if it is not stored through the ring.
-        and (config["STORES"] <= tile.chunks if slots else config["STORES"] == 1)
+        and (tile.block_k == 64 or (tile.left_rows == 64 and tile.columns <= MOST_DEEP_COLUMNS))
         and tile.fits(slots)
     )
 

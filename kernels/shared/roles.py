@@ -28,8 +28,8 @@ MOST_PARTS = 3
 """Most powers of two that a tile's columns are composed of; each has descriptors of its own."""
 MOST_WALKED = 8
 """Most rows of tiles, or columns, that are walked together."""
-MOST_DEEP_COLUMNS = 48
-"""Most columns of a tile whose steps may take 256 bytes along K: then 128 keep too few bytes in flight."""
+MOST_DEEP_COLUMNS = 64
+"""Most columns of a tile of 64 rows whose steps may take 256 bytes along K: fewer, larger loads."""
 FEWEST_STAGES = 3
 """Fewest stages: with two, the copy engine waits for the tensor cores."""
 

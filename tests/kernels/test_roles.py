@@ -298,5 +298,5 @@ def test_tiles_that_were_the_fastest_are_feasible(sizes: tuple[int, int, int], t
         "VARIANT": variant, "BLOCK_M": block_m, "BLOCK_N": block_n, "GROUPS": groups, "SPLIT_K": (*slices, 1)[0],
         "BLOCK_K": 64, "GROUP_M": 1, "num_warps": 4, "num_stages": 14,
     }  # fmt: skip
-    ways = [{**config, "WIDE": wide, "STORES": stores} for wide in (False, True) for stores in (1, 2, 4)]
+    ways = [{**config, "WIDE": wide, "STORES": 1} for wide in (False, True)]
     assert any(KERNEL.valid(asked, KERNEL.signature.config(way), H200.limits) for way in ways)

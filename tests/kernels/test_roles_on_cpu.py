@@ -71,13 +71,13 @@ def product(op: str, values: Mapping[str, object], config: Mapping[str, Any], li
 
 TILES: list[tuple[dict[str, object], dict[str, Any]]] = [
     ({"M": 200, "N": 168}, {"VARIANT": "specialized", "BLOCK_M": 64, "BLOCK_N": 80, "GROUPS": 1}),
-    ({"M": 200, "N": 168}, {"VARIANT": "specialized", "BLOCK_M": 128, "BLOCK_N": 104, "GROUPS": 2, "STORES": 2}),
-    ({"M": 136, "N": 400}, {"VARIANT": "specialized", "BLOCK_M": 128, "BLOCK_N": 192, "GROUPS": 1, "STORES": 2}),
-    ({"M": 400, "N": 264}, {"VARIANT": "specialized", "BLOCK_M": 192, "BLOCK_N": 160, "GROUPS": 3, "STORES": 4}),
+    ({"M": 200, "N": 168}, {"VARIANT": "specialized", "BLOCK_M": 128, "BLOCK_N": 104, "GROUPS": 2}),
+    ({"M": 136, "N": 400}, {"VARIANT": "specialized", "BLOCK_M": 128, "BLOCK_N": 192, "GROUPS": 1}),
+    ({"M": 400, "N": 264}, {"VARIANT": "specialized", "BLOCK_M": 192, "BLOCK_N": 160, "GROUPS": 3}),
     ({"M": 40, "N": 520}, {"VARIANT": "swapped", "BLOCK_M": 24, "BLOCK_N": 64, "GROUPS": 1}),
-    ({"M": 200, "N": 264}, {"VARIANT": "swapped", "BLOCK_M": 104, "BLOCK_N": 128, "GROUPS": 2, "STORES": 2}),
+    ({"M": 200, "N": 264}, {"VARIANT": "swapped", "BLOCK_M": 104, "BLOCK_N": 128, "GROUPS": 2}),
     ({"M": 248, "N": 200}, {"VARIANT": "swapped", "BLOCK_M": 192, "BLOCK_N": 192, "GROUPS": 3}),
-    ({"M": 520, "N": 136}, {"VARIANT": "swapped", "BLOCK_M": 256, "BLOCK_N": 128, "GROUPS": 1, "STORES": 4}),
+    ({"M": 520, "N": 136}, {"VARIANT": "swapped", "BLOCK_M": 256, "BLOCK_N": 128, "GROUPS": 1}),
 ]
 
 
@@ -92,7 +92,7 @@ def test_tiles_are_right_in_each_layout(sizes: dict[str, object], config: dict[s
     if layout in ("nt", "tn"):
         product("gemm", values, config)
     if layout in ("nt", "nn", "tt"):
-        product("gemm", values, {**config, "STORES": 1}, H200.limits)
+        product("gemm", values, {**config}, H200.limits)
 
 
 @pytest.mark.parametrize(("sizes", "config"), [tile for tile in TILES if tile[1]["BLOCK_N"] != 256])
@@ -101,7 +101,7 @@ def test_one_product_for_all_columns_is_right(sizes: dict[str, object], config: 
     wide = {**config, "WIDE": True, "GROUPS": min(3, rows // 64)}
     values = {**sizes, "K": 328, "dtype": "fp16", "layout": "nt", "bias": True}
     product("gemm", values, wide)
-    product("gemm", values, {**wide, "STORES": 1}, H200.limits)
+    product("gemm", values, {**wide}, H200.limits)
 
 
 @pytest.mark.parametrize("slices", [2, 3])
@@ -113,13 +113,13 @@ def test_slices_are_added_whichever_arrives_last(
     rows = config["BLOCK_N" if config["VARIANT"] == "swapped" else "BLOCK_M"]
     more = {"WIDE": True, "GROUPS": min(3, rows // 64)} if wide else {}
     values = {**sizes, "K": 840, "dtype": "fp16", "layout": "nt", "bias": True}
-    product("gemm", values, {**config, **more, "SPLIT_K": slices, "STORES": 1}, H200.limits)
+    product("gemm", values, {**config, **more, "SPLIT_K": slices}, H200.limits)
 
 
 @pytest.mark.parametrize("tile", [(128, 128), (128, 192), (256, 64)])
 def test_shared_tiles_are_joined(tile: tuple[int, int]) -> None:
     """Five tiles or more, for four programs."""
-    config = {"VARIANT": "stream_k", "BLOCK_M": tile[0], "BLOCK_N": tile[1], "GROUPS": 2, "STORES": 2}
+    config = {"VARIANT": "stream_k", "BLOCK_M": tile[0], "BLOCK_N": tile[1], "GROUPS": 2}
     product("gemm", {"M": 400, "N": 392, "K": 328, "dtype": "fp16", "layout": "nn", "bias": True}, config)
 
 
