@@ -44,13 +44,13 @@ class FitSettings:
 
     fixed: tuple[str, ...] = ("mhz", "gb_per_s", "near", "shared_bytes")
     """Coefficients that stay as they are."""
-    fastest: int = 120
+    fastest: int = 60
     """Number of fastest configs of a problem that always count; 110 without tensor cores do too."""
-    others: int = 220
+    others: int = 100
     """Number of random other configs."""
-    rounds: int = 14
+    rounds: int = 8
     """Number of rounds over all coefficients."""
-    step: float = 0.25
+    step: float = 0.12
     """First relative change of a coefficient."""
     offset: float = 0.3
     """Weight of a problem's mean error, relative to that of the order of its configs."""

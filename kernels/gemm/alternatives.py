@@ -19,7 +19,7 @@ from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize, next_powe
 class AlternativesSettings:
     """Which configs are estimated, and when one of them replaces the config of the rules."""
 
-    margin: float = 1.03
+    margin: float = 1.02
     """Estimated latency of the rules' config over the alternative's from which that is used."""
     least_rows: int = 17
     """Rows and columns of the product from which the estimate is used."""

@@ -24,7 +24,8 @@ from tuner.kernels.spec import Cost, Limits, Problem, cdiv, itemsize
 class Coefficients:
     """Coefficients of the estimate; cycles are those of a multiprocessor.
 
-    Fitted by `benchmarks/gemm_estimate.py` to the eight recorded spaces of an NVIDIA H200 (2026-11-28, Triton 3.6.0).
+    Fitted by `benchmarks/gemm_estimate.py` to the eight recorded spaces of an NVIDIA H200 (2026-11-28) and to 754 configs
+    of 38 other problems on one (2026-11-30), most with roles; Triton 3.6.0.
     Rates of products are relative to the nominal peak at `mhz`; short products run at a higher clock.
     """
 
@@ -32,55 +33,69 @@ class Coefficients:
     """Nominal clock of the multiprocessors."""
     gb_per_s: float = 4000.0
     """Rate of device memory, if the card's was not measured."""
-    wgmma: float = 1.24
+    wgmma: float = 1.15
     """Rate of products by groups of four warps."""
-    roles: float = 1.26
+    roles: float = 1.2
     """Rate of products by warps with roles."""
-    mma: float = 0.554
+    mma: float = 0.59
     """Rate of products by single warps."""
     fma: float = 0.5
     """Rate of products without tensor cores."""
     shared_bytes: float = 128.0
     """Bytes that products read from shared memory in a cycle."""
-    step_cycles: float = 18.7
+    step_cycles: float = 17.5
     """Cycles of a step by groups of warps, beside its products."""
-    mma_step_cycles: float = 32.7
+    alone_cycles: float = 53.3
+    """The same by one group of warps with roles, of which no other one hides the waiting."""
+    mma_step_cycles: float = 31.7
     """Cycles of a step by single warps, beside its products."""
-    pointer_cycles: float = 4.79
+    pointer_cycles: float = 4.82
     """Cycles of a load of 16 bytes that a thread starts itself."""
     turned_bytes: float = 8.1
     """Bytes that threads transpose in a cycle, since groups of warps read only 16-bit elements across K."""
-    l2_bytes: float = 51.3
+    l2_bytes: float = 57.1
     """Bytes that a multiprocessor loads from L2 in a cycle."""
-    short_run: float = 0.558
+    short_run: float = 0.72
     """Further share of a load's time if its runs have 64 bytes, not 128."""
-    apart: float = 0.632
+    apart: float = 0.44
     """Share of a load's time that remains if all neighbours load the same data."""
     near: int = 16
     """Number of multiprocessors that are neighbours."""
-    in_use: float = 1.25
-    """Stages of warps with roles that are read while the others are in flight; from the laboratory's sixteen tiles."""
-    latency_cycles: float = 983.0
+    in_use: float = 1.22
+    """Stages of warps with roles that are read while the others are in flight."""
+    latency_cycles: float = 1035.0
     """Cycles from a load to its arrival."""
-    memory_latency_us: float = 0.338
+    memory_latency_us: float = 0.346
     """Time of a load from device memory."""
-    read_once: float = 0.767
+    read_once: float = 0.896
     """Share of the time of device memory that remains if loads state that their data is read once."""
-    start_us: float = 8.17
+    edge_cycles: float = 109.0
+    """Further cycles of a load through descriptors whose box crosses the edge of a factor."""
+    start_us: float = 6.2
     """Time of a launch beside its programs."""
-    tile_cycles: float = 1057.0
+    roles_us: float = 0.768
+    """Further time of a launch of warps with roles."""
+    tile_cycles: float = 934.0
     """Cycles of a tile beside its steps and its store."""
     vector_cycles: float = 376.0
     """Cycles of a tile without tensor cores, beside its steps."""
-    store_bytes: float = 31.5
+    store_bytes: float = 37.2
     """Bytes of a tile that a multiprocessor stores in a cycle."""
-    join_us: float = 1.34
+    shared: float = 1.09
+    """Time of the steps of tiles if the last ones are shared evenly, relative to others."""
+    join_us: float = 1.7
     """Time in which the slices of a tile wait for each other."""
-    slice_us: float = 0.156
+    slice_us: float = 0.158
     """Further time for each slice."""
-    sum_bytes: float = 22.7
+    sum_bytes: float = 21.2
     """Bytes of partial sums that a multiprocessor writes or reads in a cycle."""
-    sharpness: float = 4.02
+    roles_join_us: float = 1.01
+    """Time in which slices wait for each other, of warps with roles."""
+    roles_slice_us: float = 0.248
+    """Further time for each slice of warps with roles."""
+    roles_sum_bytes: float = 39.1
+    """Bytes of partial sums that warps with roles write or read in a cycle."""
+    sharpness: float = 3.26
     """Exponent of the norm that adds up what overlaps; if infinite, only the slowest counts."""
 
 
@@ -139,7 +154,8 @@ class _Estimate:
 
         rounds, cycles = self._rounds(step, max(product, load), fill, end)
         memory = self._memory_us()
-        us = c.start_us + self._overlapped((cycles + self._joining()) / c.mhz, memory)
+        start = c.start_us + (c.roles_us if self._has_roles else 0.0)
+        us = start + self._overlapped((cycles + self._joining()) / c.mhz, memory)
         even = self._tiles / self._limits.sm_count
         return Cost(
             us,
@@ -148,7 +164,7 @@ class _Estimate:
                 "loads": even * self._steps * max(load, latency / self._held) / c.mhz,
                 "waves": max(0.0, rounds - even) * self._steps * step(1) / c.mhz,
                 "memory": memory,
-                "start and end": c.start_us + (fill + end + self._joining()) / c.mhz,
+                "start and end": start + (fill + end + self._joining()) / c.mhz,
             },
         )
 
@@ -164,7 +180,7 @@ class _Estimate:
         sm_count, held = self._limits.sm_count, self._held
         if self._variant == "stream_k":
             tiles = self._tiles / sm_count
-            return tiles, tiles * (self._steps * step(1) + end) + fill
+            return tiles, tiles * (self._c.shared * self._steps * step(1) + end) + fill
         if self._stays:
             whole = cdiv(self._tiles - self._sliced, sm_count)
             tiles = whole + (1 / self._slices if self._sliced else 0)
@@ -180,10 +196,14 @@ class _Estimate:
 
     def _joining(self) -> float:
         """Return the cycles in which partial sums are written, awaited and read."""
-        c, sums = self._c, self._m * self._n * 4 / self._c.sum_bytes
+        c = self._c
+        join, each, rate = c.join_us, c.slice_us, c.sum_bytes
+        if self._has_roles:
+            join, each, rate = c.roles_join_us, c.roles_slice_us, c.roles_sum_bytes
+        sums = self._m * self._n * 4 / rate
         if self._variant == "stream_k":
-            return c.join_us * c.mhz + 4 * sums
-        return (c.join_us + c.slice_us * self._slices) * c.mhz + (self._slices + 1) * sums if self._sliced else 0.0
+            return join * c.mhz + 4 * sums
+        return (join + each * self._slices) * c.mhz + (self._slices + 1) * sums if self._sliced else 0.0
 
     def _products(self) -> tuple[float, float]:
         """Return the cycles of a step's products, and those if no other program runs meanwhile."""
@@ -198,7 +218,8 @@ class _Estimate:
             a_is_t, b_is_t = transposed(self._problem)
             turned = (self._m * a_is_t + self._n * (not b_is_t)) * self._k * size if size > 2 else 0
             together = self._overlapped(block / rate, read)
-            return together + c.step_cycles + turned / c.turned_bytes + self._pointer_cycles(), 0.0
+            beside = c.alone_cycles if self._has_roles and self._warps == 4 else c.step_cycles
+            return together + beside + turned / c.turned_bytes + self._pointer_cycles(), 0.0
         rows, columns = _warp_tile(self._m, self._n, self._warps)
         multiplied = block / (peak * c.mma)
         read = self._warps * (rows + columns) * self._k * size / c.shared_bytes
@@ -222,7 +243,8 @@ class _Estimate:
         wide = min(cdiv(tiles, group), columns)
         high = max(group, cdiv(tiles, wide))
         left, right = self._side_bytes(*self._left, high / tiles), self._side_bytes(*self._right, wide / tiles)
-        return (left + right) / c.l2_bytes
+        crosses = self._stays and (self._left[0] > self._left[1] or self._right[0] > self._right[1])
+        return (left + right) / c.l2_bytes + (c.edge_cycles if crosses else 0.0)
 
     def _side_bytes(self, block: int, most: int, along_k: bool, distinct: float) -> float:
         """Return the bytes that count as loaded for a side of a tile in a step.

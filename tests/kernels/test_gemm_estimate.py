@@ -96,7 +96,7 @@ def test_a_default_that_is_expected_to_be_slower_than_another_config_is_replaced
 
 
 @pytest.mark.parametrize(
-    "sizes", [{"M": 512, "N": 2560, "K": 9728}, {"M": 40, "N": 5120, "K": 3200}, {"M": 1088, "N": 1544, "K": 6144, "layout": "nn"}]
+    "sizes", [{"M": 512, "N": 2560, "K": 9728}, {"M": 40, "N": 5120, "K": 3200}, {"M": 1280, "N": 6848, "K": 3456}]
 )
 def test_the_default_is_the_config_with_roles_that_has_the_least_estimate(sizes: dict[str, object]) -> None:
     """Of some hundred tiles only the most promising are estimated, which leaves none out that is much better."""
