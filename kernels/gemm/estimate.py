@@ -33,69 +33,69 @@ class Coefficients:
     """Nominal clock of the multiprocessors."""
     gb_per_s: float = 4000.0
     """Rate of device memory, if the card's was not measured."""
-    wgmma: float = 1.15
+    wgmma: float = 1.16
     """Rate of products by groups of four warps."""
     roles: float = 1.2
     """Rate of products by warps with roles."""
-    mma: float = 0.59
+    mma: float = 0.586
     """Rate of products by single warps."""
     fma: float = 0.5
     """Rate of products without tensor cores."""
     shared_bytes: float = 128.0
     """Bytes that products read from shared memory in a cycle."""
-    step_cycles: float = 17.5
+    step_cycles: float = 17.2
     """Cycles of a step by groups of warps, beside its products."""
-    alone_cycles: float = 53.3
+    alone_cycles: float = 51.8
     """The same by one group of warps with roles, of which no other one hides the waiting."""
     mma_step_cycles: float = 31.7
     """Cycles of a step by single warps, beside its products."""
-    pointer_cycles: float = 4.82
+    pointer_cycles: float = 4.89
     """Cycles of a load of 16 bytes that a thread starts itself."""
-    turned_bytes: float = 8.1
+    turned_bytes: float = 8.31
     """Bytes that threads transpose in a cycle, since groups of warps read only 16-bit elements across K."""
     l2_bytes: float = 57.1
     """Bytes that a multiprocessor loads from L2 in a cycle."""
-    short_run: float = 0.72
+    short_run: float = 0.769
     """Further share of a load's time if its runs have 64 bytes, not 128."""
-    apart: float = 0.44
+    apart: float = 0.424
     """Share of a load's time that remains if all neighbours load the same data."""
     near: int = 16
     """Number of multiprocessors that are neighbours."""
     in_use: float = 1.22
     """Stages of warps with roles that are read while the others are in flight."""
-    latency_cycles: float = 1035.0
+    latency_cycles: float = 1067.0
     """Cycles from a load to its arrival."""
     memory_latency_us: float = 0.346
     """Time of a load from device memory."""
     read_once: float = 0.896
     """Share of the time of device memory that remains if loads state that their data is read once."""
-    edge_cycles: float = 109.0
+    edge_cycles: float = 115.0
     """Further cycles of a load through descriptors whose box crosses the edge of a factor."""
-    start_us: float = 6.2
+    start_us: float = 6.26
     """Time of a launch beside its programs."""
-    roles_us: float = 0.768
+    roles_us: float = 0.719
     """Further time of a launch of warps with roles."""
-    tile_cycles: float = 934.0
+    tile_cycles: float = 926.0
     """Cycles of a tile beside its steps and its store."""
     vector_cycles: float = 376.0
     """Cycles of a tile without tensor cores, beside its steps."""
-    store_bytes: float = 37.2
+    store_bytes: float = 38.8
     """Bytes of a tile that a multiprocessor stores in a cycle."""
-    shared: float = 1.09
+    shared: float = 1.1
     """Time of the steps of tiles if the last ones are shared evenly, relative to others."""
-    join_us: float = 1.7
+    join_us: float = 1.81
     """Time in which the slices of a tile wait for each other."""
-    slice_us: float = 0.158
+    slice_us: float = 0.168
     """Further time for each slice."""
-    sum_bytes: float = 21.2
+    sum_bytes: float = 20.6
     """Bytes of partial sums that a multiprocessor writes or reads in a cycle."""
-    roles_join_us: float = 1.01
+    roles_join_us: float = 0.915
     """Time in which slices wait for each other, of warps with roles."""
-    roles_slice_us: float = 0.248
+    roles_slice_us: float = 0.22
     """Further time for each slice of warps with roles."""
-    roles_sum_bytes: float = 39.1
+    roles_sum_bytes: float = 37.8
     """Bytes of partial sums that warps with roles write or read in a cycle."""
-    sharpness: float = 3.26
+    sharpness: float = 3.25
     """Exponent of the norm that adds up what overlaps; if infinite, only the slowest counts."""
 
 
