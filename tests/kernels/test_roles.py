@@ -16,7 +16,16 @@ from helpers import H200
 from tuner.kernels.gemm import KERNEL
 from tuner.kernels.gemm.space import staging_slots, tile_of_roles
 from tuner.kernels.shared import products, roles_parts, roles_stores, specialized, stream_k
-from tuner.kernels.shared.roles import MOST_PARTS, SHARED_BYTES, WIDTHS, is_narrowest, parts, waves
+from tuner.kernels.shared.roles import (
+    MOST_PARTS,
+    SHARED_BYTES,
+    WIDTHS,
+    Roles,
+    is_narrowest,
+    parts,
+    walked_together,
+    waves,
+)
 from tuner.kernels.shared.tiling import tile_count
 from tuner.kernels.spec import cdiv
 
@@ -75,6 +84,24 @@ def test_neighbours_share_the_tile_of_the_longer_side() -> None:
     corner = on_cpu(specialized.place_of_tile, corner_of=on_cpu(products.corner_of), inside=on_cpu(products.inside))
     assert [corner(tile, 256, 4096, 4, 64, 128, True)[1] for tile in range(8)] == [0, 0, 0, 0, 128, 128, 128, 128]
     assert [corner(tile, 256, 4096, 1, 64, 128, True)[0] for tile in range(8)] == [0] * 8
+
+
+def test_all_rows_of_tiles_are_walked_together_if_few_else_eight_unless_columns_are_few() -> None:
+    tile = Roles(groups=2, rows=64, columns=128, block_k=64, element=2, most_stages=14)
+    sizes = ((300, 4096), (1024, 4096), (4096, 4096), (4096, 1024))
+    assert [walked_together(left, right, tile) for left, right in sizes] == [3, 8, 8, 1]
+
+
+def test_deep_steps_are_for_small_tiles() -> None:
+    asked = problem(M=128, N=2880, K=2304, **NT)
+    deep = {
+        (config["VARIANT"], config["BLOCK_M"], config["BLOCK_N"])
+        for variant in ("specialized", "swapped")
+        for config in of_variant(variant, asked, H200.limits)
+        if config["BLOCK_K"] == 128
+    }
+    assert ("specialized", 64, 64) in deep
+    assert all(min(tile[1:]) <= max(tile[1:]) == 64 for tile in deep)
 
 
 @pytest.mark.parametrize(("tiles", "steps"), [(44, 128), (1, 7), (66, 5), (20, 99)])
