@@ -24,8 +24,8 @@ from tuner.kernels.spec import Cost, Limits, Problem, cdiv, itemsize
 class Coefficients:
     """Coefficients of the estimate; cycles are those of a multiprocessor.
 
-    Fitted by `benchmarks/gemm_estimate.py` to the eight recorded spaces of an NVIDIA H200 (2026-11-28) and to 754 configs
-    of 38 other problems on one (2026-11-30), most with roles; Triton 3.6.0.
+    Fitted by `benchmarks/gemm_estimate.py` to the eight recorded spaces of an NVIDIA H200 (2026-11-28) and to 754
+    configs of 38 other problems on one (2026-11-30), most with roles; Triton 3.6.0.
     Rates of products are relative to the nominal peak at `mhz`; short products run at a higher clock.
     """
 

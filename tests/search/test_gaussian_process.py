@@ -245,19 +245,16 @@ def test_good_estimates_come_first_and_bad_ones_lose_their_weight() -> None:
 
 
 def test_before_results_configs_have_small_estimates_and_are_unlike_each_other() -> None:
-    estimates = np.array([_far(config) for config in GRID])
+    estimates = 0.05 * np.array([_far(config) for config in GRID])
     model = GaussianProcess(zip(*GRID, strict=True), seed=0, estimates=lambda: estimates)
-    proposed = []
+    proposed: list[int] = []
     for _ in range(8):
         proposed.append(model.propose())
         model.start(proposed[-1])
     near = [config for nth, config in enumerate(proposed) if nth % ESTIMATES.far_every != ESTIMATES.far_every - 1]
-    assert (
-        estimates[near].max() < estimates.min() + 2 * ESTIMATES.unlike + np.sort(estimates)[len(near)] - estimates.min()
-    )
+    assert estimates[near].max() <= np.sort(estimates)[len(near)] + ESTIMATES.unlike
     assert near[0] == np.argmin(estimates)
     assert {*near} != {*np.argsort(estimates)[: len(near)].tolist()}
-    assert max(estimates[proposed[nth]] for nth in (3, 7)) > estimates[near].max()
 
 
 def test_configs_that_are_estimated_to_be_far_slower_come_last() -> None:
