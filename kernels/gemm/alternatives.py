@@ -19,8 +19,11 @@ from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize, next_powe
 class AlternativesSettings:
     """Which configs are estimated, and when one of them replaces the config of the rules."""
 
-    margin: float = 1.02
-    """Estimated latency of the rules' config over the alternative's from which that is used."""
+    unfitted: float = 1.05
+    """Estimated latency of the rules' config over the alternative's from which that is used in other layouts than nt, of
+    which the estimate was fitted to few tiles with roles."""
+    slices: float = 1.03
+    """Factor on the estimates of slices, which err most."""
     least_rows: int = 17
     """Rows and columns of the product from which the estimate is used."""
     tiles: int = 40
@@ -55,8 +58,11 @@ def alternative(
     few = min(problem["M"], problem["N"]) < settings.least_rows
     if few or itemsize(problem.dtype) != 2 or limits.capability[0] != 9 or not descriptors_can(problem, limits):
         return rules
-    most = estimate(problem, rules, limits).us / settings.margin
-    costs = [(estimate(problem, config, limits).us, config) for config in _plausible(problem, limits, settings)]
+    most = estimate(problem, rules, limits).us / (1.0 if problem["layout"] == "nt" else settings.unfitted)
+    costs = [
+        (estimate(problem, config, limits).us * (settings.slices if config["SPLIT_K"] != 1 else 1.0), config)
+        for config in _plausible(problem, limits, settings)
+    ]
     faster = sorted((cost for cost in costs if cost[0] < most), key=lambda cost: cost[0])
     return next((config for _, config in faster if valid(problem, config, limits)), rules)
 

@@ -105,7 +105,7 @@ def test_the_default_is_the_config_with_roles_that_has_the_least_estimate(sizes:
     others = [each for variant in ("specialized", "swapped") for each in of_variant(variant, given, H200.limits)]
     least = min(estimate(given, each, H200.limits).us for each in others)
     assert found in others
-    assert estimate(given, found, H200.limits).us <= 1.01 * least
+    assert estimate(given, found, H200.limits).us <= 1.04 * least  # slices count 3 % more
 
 
 @pytest.mark.parametrize(
