@@ -20,8 +20,8 @@ class AlternativesSettings:
     """Which configs are estimated, and when one of them replaces the config of the rules."""
 
     unfitted: float = 1.05
-    """Estimated latency of the rules' config over the alternative's from which that is used in other layouts than nt, of
-    which the estimate was fitted to few tiles with roles."""
+    """Estimated latency of the rules' config over the alternative's from which that is used in other layouts than nt,
+    of which the estimate was fitted to few tiles with roles."""
     slices: float = 1.03
     """Factor on the estimates of slices, which err most."""
     least_rows: int = 17
