@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import gcd
 
-from tuner.kernels.reduce.access import ALIGNED_BYTES, reach
+from tuner.kernels.reduce.access import ALIGNED_BYTES, NARROW_BYTES, alignment, reach
 from tuner.kernels.reduce.space import SETTINGS as SPACE
 from tuner.kernels.reduce.space import WARP, shares, tile_of
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize, next_power_of_2
@@ -108,7 +109,7 @@ def _within_rows(problem: Problem, limits: Limits) -> dict[str, int]:
         depth = SETTINGS.depth_of_rows if spread >= 2 * SETTINGS.depth_of_rows else _least_depth(spread, row > each)
         accesses = max(depth, row // each)
     else:
-        depth = _least_depth(spread, exchanges=False)
+        depth = _least_depth(spread, exchanges=False) if _is_wide(problem) else 1
         accesses = max(depth, min(SETTINGS.depth * SETTINGS.warps // 2, spread))
     accesses = max(1, min(accesses, next_power_of_2(M) * row // each))
     depth = min(depth, accesses)
@@ -124,6 +125,12 @@ def _of_all(accesses: int, limits: Limits) -> tuple[int, int]:
     if each <= SETTINGS.depth_of_rows:
         return max(SETTINGS.depth, each), max(SETTINGS.depth, each)
     return SETTINGS.depth_of_all, min(each, SETTINGS.depth_of_all * SETTINGS.most_warps)
+
+
+def _is_wide(problem: Problem) -> bool:
+    """Return whether rows are read 8 bytes or more at once. What counts as an access is else several loads already."""
+    size, N = itemsize(problem.dtype), problem["N"]
+    return alignment(size, N, N) > 0 or gcd(ALIGNED_BYTES // size, N) * size > NARROW_BYTES
 
 
 def _least_depth(spread: int, exchanges: bool) -> int:

@@ -98,12 +98,14 @@ def _whole(problem: Problem, limits: Limits) -> Iterable[Mapping[str, Value]]:
     """Yield configs with as many short rows as fill a program, while each multiprocessor still has programs."""
     M, N = problem["M"], problem["N"]
     width, is_many = itemsize(problem.dtype), limits.sm_count < M
-    block_n = _chunk(N, width) if is_many else next_power_of_2(N)
+    # The longest rows fill the registers of the most threads, so none may be idle.
+    is_longest = next_power_of_2(N) * width > SETTINGS.thread_bytes * limits.threads_per_block
+    block_n = _chunk(N, width) if is_many or is_longest else next_power_of_2(N)
     row_bytes = block_n * chunks(N, block_n) * width
     rows = min(SETTINGS.tile_bytes // row_bytes, M // (SETTINGS.programs * limits.sm_count), rows_space.LARGEST_ROWS)
     rows = _largest_power_of_2(rows if row_bytes <= SETTINGS.short_row else 1)
     is_aligned = N * width % 16 == 0
-    is_wide = rows * row_bytes > SETTINGS.most_threads * SETTINGS.thread_bytes
+    is_wide = rows * row_bytes > SETTINGS.most_threads * SETTINGS.thread_bytes and (is_many or not is_longest)
     threads = rows * row_bytes // (SETTINGS.thread_bytes * (2 if is_wide or not is_aligned else 1))
     threads = min(threads, rows * block_n * width // SETTINGS.access_bytes)
     # Late weights leave registers to more programs, which layer norm needs for its two sums, one after the other. Few
