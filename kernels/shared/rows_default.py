@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.kernels.shared import rows_space
-from tuner.kernels.shared.rows_space import ODD_GROUP, SHARED_REGISTERS, can_be_odd, chunks, odd_columns, valid, vectors
+from tuner.kernels.shared.rows_space import SHARED_REGISTERS, can_be_odd, chunks, odd_columns, valid, vectors
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize, next_power_of_2
 
 
@@ -35,7 +35,8 @@ class DefaultSettings:
     odd_values: int = 48
     """Most values of such a row that a thread holds."""
     few_odd_values: int = 16
-    """As `odd_values`, if rows are few. They wait for memory once, and more threads need less time for the rest."""
+    """As `odd_values`, if rows are few, in up to `most_threads` threads. They wait for memory once, and more threads
+    need less time for the rest."""
     few_odd_rows: tuple[int, int] = (4, 1)
     """Number of rows for each multiprocessor up to which odd rows are few: beside at most one vector, and beside two.
     All that are not too short are then read 16 bytes at once. Vectors are read element by element."""
@@ -121,11 +122,11 @@ def _odd(problem: Problem, limits: Limits) -> Iterable[Mapping[str, Value]]:
     """Yield configs that read odd rows 16 bytes at once, several a program if two vectors are read beside them."""
     N = odd_columns(problem["N"])
     block_n = _chunk(N, itemsize(problem.dtype))
-    is_few = _is_few_odd(problem, limits)
-    held = SETTINGS.few_odd_values if is_few else SETTINGS.odd_values
-    threads = next_power_of_2(block_n * chunks(N, block_n) // held)
-    if is_few:
-        threads = min(threads, block_n * itemsize(problem.dtype) // SETTINGS.access_bytes)
+    columns = block_n * chunks(N, block_n)
+    threads = next_power_of_2(columns // SETTINGS.odd_values)
+    if _is_few_odd(problem, limits):
+        most = min(SETTINGS.most_threads, block_n * itemsize(problem.dtype) // SETTINGS.access_bytes)
+        threads = max(threads, min(most, next_power_of_2(columns // SETTINGS.few_odd_values)))
     warps = max(1, min(threads, limits.threads_per_block) // limits.warp_size)
     for steps in SETTINGS.odd_steps if vectors(problem) > 1 else (1,):
         yield _config("odd", block_n, warps, STEPS=steps)
@@ -193,7 +194,7 @@ def _shared_columns(problem: Problem, config: Mapping[str, Any], limits: Limits)
     width, block_n = itemsize(problem.dtype), config["BLOCK_N"]
     programs = problem["M"] * chunks(problem["N"], block_n)
     others = vectors(problem) + bool(problem.values.get("residual"))
-    register = 1.0 if problem["N"] % ODD_GROUP else width / 4
+    register = 1.0 if problem["N"] * width % 16 else width / 4
     spilled = 1 + others * register - SETTINGS.held_values * config["num_warps"] * limits.warp_size / block_n
     each = 1 + SETTINGS.spilled_columns * max(0.0, spilled)
     return float(SETTINGS.exchange_columns * programs + each * cdiv(programs, limits.sm_count) * block_n)
