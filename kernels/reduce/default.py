@@ -127,6 +127,11 @@ def _of_all(accesses: int, limits: Limits) -> tuple[int, int]:
     return SETTINGS.depth_of_all, min(each, SETTINGS.depth_of_all * SETTINGS.most_warps)
 
 
+def _has_large_states(problem: Problem) -> bool:
+    """Return whether states have exponents or places beside them, which need the registers of as many elements."""
+    return bool(problem["kind"] == "logsumexp" or problem["index"])
+
+
 def _is_wide(problem: Problem) -> bool:
     """Return whether rows are read 8 bytes or more at once. What counts as an access is else several loads already."""
     size, N = itemsize(problem.dtype), problem["N"]
@@ -146,13 +151,13 @@ def _least_depth(spread: int, exchanges: bool) -> int:
 def _of_long_rows(problem: Problem, row: int, spread: int, limits: Limits) -> tuple[int, int]:
     """Return the accesses of a thread, and of all warps of a program, of rows that take `row` accesses of a warp."""
     M, _ = problem.sizes
-    deepest, is_costly = SETTINGS.depth_of_rows, problem["kind"] == "logsumexp" or problem["index"]
+    deepest = SETTINGS.depth_of_rows
     warps = next_power_of_2(cdiv(SETTINGS.warps_each * limits.sm_count, M))
     depth = _least_depth(spread, exchanges=True)
-    if row <= deepest * SETTINGS.warps and M * row // deepest <= SETTINGS.warps_at_once * limits.sm_count:
+    run_at_once = M * row // deepest <= SETTINGS.warps_at_once * limits.sm_count
+    if row <= deepest * SETTINGS.warps and run_at_once and not _has_large_states(problem):
         # All rows are in flight at once, and wait for memory once. A loop waits in each step.
-        if not is_costly:
-            return max(depth, row // SETTINGS.most_warps, min(deepest, row // warps)), row
+        return max(depth, row // SETTINGS.most_warps, min(deepest, row // warps)), row
     least = 1 if problem["kind"] == "logsumexp" else 2  # which exchanges maxima and sums between warps
     return depth, min(row, depth * max(least, min(SETTINGS.warps, warps)))
 
@@ -188,7 +193,5 @@ def _of_few_rows(problem: Problem, least: int, spread: int, limits: Limits) -> t
     depth = max(1, least, _accesses(problem, SETTINGS.warps_each * limits.sm_count))
     if rows <= min(depth, SETTINGS.most_depth):  # each thread reads whole columns, so warps exchange nothing
         return rows, max(1, min(SETTINGS.warps, spread // rows))
-    # States with exponents or places need the registers of as many elements.
-    is_costly = problem["kind"] == "logsumexp" or problem["index"]
-    depth = min(depth, rows, SETTINGS.most_depth // 2 if is_costly else SETTINGS.most_depth)
+    depth = min(depth, rows, SETTINGS.most_depth // 2 if _has_large_states(problem) else SETTINGS.most_depth)
     return depth, max(1, least // depth)
