@@ -32,6 +32,7 @@ LEFT_OUT = {
     "parts": "as valid",
     "flops": "it only scales the reported rate",
     "draw": "it draws problems, and a problem is a part of the key",
+    "estimate": "it orders what is tried",
     "vendor_name": "it is the vendor's name in tables",
     "vendors": "they are compared with, and decide nothing that is right",
     "replaces": "it decides which file is loaded",

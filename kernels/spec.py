@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import inf
 from random import Random
 from typing import Any
 
 from tuner.errors import KernelFault, UsageError
+from tuner.kernels.cost import Cost
 from tuner.kernels.definition_hash import definition_hash
 from tuner.kernels.dtypes import dtype_name, itemsize, shown, torch_dtype
 from tuner.kernels.fields import (
@@ -35,6 +37,7 @@ __all__ = [
     "WAITING_STREAMS",
     "Attribute",
     "Config",
+    "Cost",
     "Dim",
     "HostCall",
     "Kernel",
@@ -77,6 +80,8 @@ class Limits:
     registers_per_thread: int = 255
     threads_per_block: int = 1024
     warp_size: int = 32
+    gb_per_s: float = 0.0
+    """Rate of device memory, for estimates; 0 if it is not known."""
 
 
 @dataclass(frozen=True)
@@ -135,6 +140,9 @@ class Kernel:
     are no part of a problem. `launch`, `reference` and `vendor` find them among the tensors, under their names."""
     draw: Callable[[Random], Mapping[str, object]] | None = None
     """Draws the values of a problem, with sizes as in models, for random suites; None excludes the op from them."""
+    estimate: Callable[[Problem, Mapping[str, Any], Limits], Cost] | None = None
+    """Estimates the time of a config without the card. Searches learn how much it is worth and begin with what it
+    finds fast; None if nothing is known."""
     replaces: bool = False
     """True if a file's kernel stands for the shipped op of its name; without it such a file is refused."""
 
@@ -151,7 +159,7 @@ class Kernel:
         object.__setattr__(self, "scalars", checked_values(self.op, self.scalars, self.signature.parameters))
         tensors = {name: _check_tensors(name, self.scalars) for name in ("operands", "workspace")}
         for name, check in {**tensors, **_PARTS}.items():
-            if name in ("vendor", "draw") and getattr(self, name) is None:
+            if name in ("vendor", "draw", "estimate") and getattr(self, name) is None:
                 continue
             check_function(self.op, name, getattr(self, name))
             scalars = self.scalars if name in ("launch", "vendor") else {}
@@ -211,6 +219,13 @@ class Kernel:
                 )
         return config
 
+    def estimator(self, problem: Problem, limits: Limits) -> Callable[[Mapping[str, Any]], float] | None:
+        """Return a function that estimates the latency of a config of a problem, in us; None without an estimate."""
+        if self.estimate is None:
+            return None
+        estimate: Callable[[Problem, Mapping[str, Any], Limits], Cost] = self.estimate
+        return lambda config: estimate(problem, config, limits).us
+
     def tensors(self, problem: Problem, config: Config, limits: Limits) -> Mapping[str, Operand]:
         """Return the tensors that `launch` is given: the operands and the config's workspace."""
         return {**self.operands(problem), **self.workspace(problem, config, limits)}
@@ -247,6 +262,12 @@ def _check_launches(result: Any) -> None:
         raise KernelFault(f"launch returns a tuple of Launch values, not {shown(result)}; write (Launch(...),)")
 
 
+def _check_cost(result: Any) -> None:
+    """Raise KernelFault unless `estimate` returned a cost with a latency above 0."""
+    if not isinstance(result, Cost) or not 0 < result.us < inf:
+        raise KernelFault(f"estimate returns a Cost with a latency above 0, not {shown(result)}; correct it")
+
+
 _PARTS: Mapping[str, Callable[[Any], None] | None] = {
     "launch": _check_launches,
     "reference": None,
@@ -255,5 +276,6 @@ _PARTS: Mapping[str, Callable[[Any], None] | None] = {
     "flops": check_number("flops"),
     "rounding": check_number("rounding"),
     "draw": check_dict("draw"),
+    "estimate": _check_cost,
 }
 """Fields of a kernel that are functions and return no tensors, each with the check of its result."""

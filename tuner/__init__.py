@@ -12,6 +12,7 @@ from tuner.client.ranks import sync_ranks
 from tuner.kernels.spec import (
     Attribute,
     Config,
+    Cost,
     Dim,
     HostCall,
     Kernel,
@@ -36,6 +37,7 @@ __all__ = [
     "Best",
     "Client",
     "Config",
+    "Cost",
     "Dim",
     "Events",
     "HostCall",

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
+from tuner.kernels.gemm.alternatives import alternative
 from tuner.kernels.gemm.odd_rows import of_odd_rows
-from tuner.kernels.gemm.space import descriptors_can, on_tensor_cores, precision, transposed, valid
+from tuner.kernels.gemm.space import WITH_ROLES, descriptors_can, on_tensor_cores, precision, transposed, valid
 from tuner.kernels.shared.tiling import by_waves, rows_walked, stage_bytes
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize, next_power_of_2
 
@@ -42,6 +43,11 @@ SETTINGS = DefaultSettings()
 
 
 def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
+    """Return the config of the rules, or one that the estimate finds much faster."""
+    return alternative(problem, by_rules(problem, limits), limits)
+
+
+def by_rules(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     """Return the tile whose waves over the multiprocessors take least: whole, in two slices, or shared evenly.
 
     With few rows, reading b takes the time, so tiles are chosen by its bytes. With one row, tensor cores are not used.
@@ -99,6 +105,8 @@ def by_vectors(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
         "VARIANT": "vectors",
         "SPLIT_K": 1,
         "STORES": 1,
+        "GROUPS": 2,
+        "WIDE": False,
         "num_stages": 1,
         **tile,
     }
@@ -119,6 +127,8 @@ def by_stream(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
         "VARIANT": "streamed",
         "SPLIT_K": 1,
         "STORES": 1,
+        "GROUPS": 2,
+        "WIDE": False,
         "num_warps": 4,
         "num_stages": 3,
     }
@@ -141,6 +151,8 @@ def across_k(problem: Problem, limits: Limits) -> Mapping[str, Value]:
         "VARIANT": "tiles",
         "SPLIT_K": 1,
         "STORES": 1,
+        "GROUPS": 2,
+        "WIDE": False,
         "num_warps": 2,
         "num_stages": 3 if wide else 4,
     }
@@ -224,10 +236,11 @@ def filled(
         most_bytes: most bytes of a step.
     """
     group_m = rows_walked(problem, int(config["BLOCK_M"]))
-    for variant in ("persistent", "specialized", "tiles"):
+    for variant in ("persistent", "specialized", "tiles") if config.get("SPLIT_K", 1) == 1 else ("persistent", "tiles"):
         for block_k in (256, 128, 64, 32):
-            for stages, stores in product((6, 5, 4, 3, 2), (1, 2)):
+            for stages, stores in product((14, 6, 5, 4, 3, 2), (1, 2)):
                 more = {"BLOCK_K": block_k, "VARIANT": variant, "STORES": stores, "num_stages": stages}
-                full = {"GROUP_M": group_m, **more, **config}
+                full = {"GROUPS": 2, "WIDE": False, **more, **config}
+                full["GROUP_M"] = 1 if full["VARIANT"] in WITH_ROLES else group_m
                 if stage_bytes(problem, full) <= most_bytes and valid(problem, full, limits):
                     yield full

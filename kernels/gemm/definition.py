@@ -14,13 +14,15 @@ from typing import Any
 
 from tuner.kernels.gemm.default import default
 from tuner.kernels.gemm.draw import draw
+from tuner.kernels.gemm.estimate import estimate
 from tuner.kernels.gemm.persistent import persistent
 from tuner.kernels.gemm.reference import reference, rounding, vendor
-from tuner.kernels.gemm.space import DESCRIBED, VARIANTS, sliced_tiles, transposed, valid
+from tuner.kernels.gemm.space import DESCRIBED, VARIANTS, WITH_ROLES, parts, sliced_tiles, transposed, valid
 from tuner.kernels.gemm.specialized import specialized
 from tuner.kernels.gemm.streamed import streamed
 from tuner.kernels.gemm.tiles import tiles
 from tuner.kernels.gemm.vectors import vectors
+from tuner.kernels.shared.roles import SIDES
 from tuner.kernels.shared.tiling import describable, flops
 from tuner.kernels.spec import (
     Attribute,
@@ -34,6 +36,7 @@ from tuner.kernels.spec import (
     Problem,
     Signature,
     SizeLimit,
+    next_power_of_2,
 )
 
 
@@ -53,9 +56,14 @@ def operands(problem: Problem) -> Mapping[str, Operand]:
 
 
 def workspace(problem: Problem, config: Config, limits: Limits) -> Mapping[str, Operand]:
-    """Return the partial sums of slices, and counters: of arrived slices for each tile, or one for each program."""
+    """Return the partial sums of slices, and counters: of arrived slices for each tile, or one for each program.
+
+    Each group of warps with roles counts its own slices.
+    """
     sliced = sliced_tiles(problem, config, limits.sm_count)
     counters = limits.sm_count if config["VARIANT"] in DESCRIBED else sliced
+    if config["VARIANT"] in WITH_ROLES and sliced:
+        counters = sliced * config["GROUPS"]
     sums = sliced * config["SPLIT_K"]
     if config["VARIANT"] == "stream_k":  # at most one unfinished tile of each program, signalled in halves
         counters, sums = 2 * limits.sm_count, limits.sm_count
@@ -90,14 +98,15 @@ def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tupl
 def through_pointers(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the config of `tiles` that replaces one that needs descriptors.
 
-    It has the same tile without slices, which the workspace has no room for; instead of warps with roles, a tile that
-    fits four warps.
+    It has the same tile without slices, which the workspace has no room for; instead of warps with roles, a tile of
+    powers of two that fits four warps.
     """
     if config["VARIANT"] == "persistent":
         return {**config, "SPLIT_K": 1}
     if config["VARIANT"] == "streamed":
         return {**config, "BLOCK_N": 64, "BLOCK_K": 64, "num_stages": 4}
-    return {**config, "BLOCK_M": 128, "BLOCK_N": min(128, config["BLOCK_N"]), "BLOCK_K": 64, "num_stages": 4}
+    tile = {name: min(128, max(16, next_power_of_2(config[name]))) for name in ("BLOCK_M", "BLOCK_N")}
+    return {**config, **tile, "GROUP_M": 8, "BLOCK_K": 64, "SPLIT_K": 1, "num_stages": 4}
 
 
 LONGEST_ROW = 2**26 - 1
@@ -126,22 +135,24 @@ KERNEL = Kernel(
             Attribute("precision", ("ieee", "tf32"), "ieee", help="how fp32 products are computed", dtypes=("fp32",)),
         ),
         knobs=(
-            Knob("BLOCK_M", (1, 2, 4, 8, 16, 32, 64, 128, 256), "rows of the output tile a program computes"),
-            Knob("BLOCK_N", (1, 2, 4, 8, 16, 32, 64, 128, 192, 256), "columns of that tile"),
+            Knob("BLOCK_M", (1, 2, 4, *SIDES), "rows of the output tile a program computes"),
+            Knob("BLOCK_N", (1, 2, 4, *SIDES), "columns of that tile"),
             Knob("BLOCK_K", (32, 64, 128, 256, 512, 1024, 2048, 4096), "depth of one step of the loop over K"),
-            Knob("GROUP_M", (1, 2, 4, 8, 16), "rows of tiles walked together, for reuse in L2; not compiled in"),
+            Knob("GROUP_M", (1, 2, 4, 8, 16), "rows of tiles walked together, for reuse in L2 (with roles: a rule's)"),
             Knob(
                 "VARIANT",
                 tuple(VARIANTS),
                 "tiles: a program for each tile; persistent: one for each multiprocessor (Hopper on); specialized: "
-                "with roles for warps; stream_k: and last waves shared evenly; streamed: b loaded to registers; "
-                "vectors: no tensor cores",
+                "with roles for warps; swapped: and b as the left factor; stream_k: and last waves shared evenly; "
+                "streamed: b loaded to registers; vectors: no tensor cores",
                 "tiles",
             ),
-            Knob("SPLIT_K", (1, 2, 4, 8, 16), "slices along K of all tiles, or of a persistent kernel's last wave", 1),
-            Knob("STORES", (1, 2), "pieces in which a persistent kernel stores a tile", 1),
+            Knob("SPLIT_K", (1, 2, 3, 4, 6, 8, 16), "slices along K of all tiles, or of a last wave (persistent)", 1),
+            Knob("STORES", (1, 2, 4), "pieces in which a persistent program stores a tile", 1),
+            Knob("GROUPS", (1, 2, 3), "groups of four warps that multiply, of warps with roles", 2),
+            Knob("WIDE", (False, True), "one product a step for any number of columns (roles; Triton 3.6, 3.7)", False),
             Knob("num_warps", (2, 4, 8, 16), "warps that share a tile and its accumulators"),
-            Knob("num_stages", (1, 2, 3, 4, 5, 6), "steps of the loop in flight between device and shared memory"),
+            Knob("num_stages", (1, 2, 3, 4, 5, 6, 14), "steps of the loop in flight; 14, with roles: as many as fit"),
         ),
     ),
     operands=operands,
@@ -150,9 +161,10 @@ KERNEL = Kernel(
     reference=reference,
     vendor=vendor,
     valid=valid,
-    parts=tuple({"VARIANT": (variant,), **choices} for variant, choices in VARIANTS.items()),
+    parts=tuple(parts()),
     default=default,
     draw=draw,
+    estimate=estimate,
     flops=flops,
     rounding=rounding,
 )

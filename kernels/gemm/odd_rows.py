@@ -63,7 +63,16 @@ def _by_vectors(problem: Problem) -> Mapping[str, Value] | None:
     few, many = ("BLOCK_M", "BLOCK_N") if M <= N else ("BLOCK_N", "BLOCK_M")
     rows, block_k, warps = SETTINGS.vectors
     tile = {few: vectors, many: rows, "BLOCK_K": block_k, "num_warps": warps}
-    return {**tile, "GROUP_M": 1, "VARIANT": "vectors", "SPLIT_K": 1, "STORES": 1, "num_stages": 1}
+    return {
+        **tile,
+        "GROUP_M": 1,
+        "VARIANT": "vectors",
+        "SPLIT_K": 1,
+        "STORES": 1,
+        "GROUPS": 2,
+        "WIDE": False,
+        "num_stages": 1,
+    }
 
 
 def _by_tiles(problem: Problem, limits: Limits) -> Mapping[str, Value]:
@@ -84,6 +93,8 @@ def _by_tiles(problem: Problem, limits: Limits) -> Mapping[str, Value]:
         "VARIANT": "tiles",
         "SPLIT_K": slices,
         "STORES": 1,
+        "GROUPS": 2,
+        "WIDE": False,
         "num_warps": min(warps, max(2, block_m * block_n // 1024)),
         "num_stages": 2,
     }

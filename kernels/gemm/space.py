@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tuner.kernels.shared.roles import MOST_DEEP_COLUMNS, ROWS, WIDTHS, Roles, divides, is_narrowest
 from tuner.kernels.shared.tiling import (
     accumulators_fit,
     has_steps,
@@ -15,7 +16,7 @@ from tuner.kernels.shared.tiling import (
     threads_can,
     tile_count,
 )
-from tuner.kernels.spec import Limits, Problem, Value, itemsize
+from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize
 
 
 def transposed(problem: Problem) -> tuple[bool, bool]:
@@ -46,16 +47,47 @@ def shared_tiles(problem: Problem, config: Mapping[str, Any], programs: int) -> 
     return programs + tile_count(problem, config) % programs if config["VARIANT"] == "stream_k" else 0
 
 
-DESCRIBED = ("persistent", "specialized", "stream_k")
+def tile_of_roles(problem: Problem, config: Mapping[str, Any]) -> Roles:
+    """Return the tile of warps with roles."""
+    left, columns = config["BLOCK_M"], config["BLOCK_N"]
+    if config["VARIANT"] == "swapped":
+        left, columns = columns, left
+    return Roles(
+        groups=config["GROUPS"],
+        rows=left // config["GROUPS"],
+        columns=columns,
+        block_k=config["BLOCK_K"],
+        element=itemsize(problem.dtype),
+        most_stages=config["num_stages"],
+        wide=config["WIDE"],
+    )
+
+
+def staging_slots(problem: Problem, config: Mapping[str, Any], programs: int) -> int:
+    """Return the pieces that each group of warps with roles stages beside the ring; 0 if programs have one tile each.
+
+    The ring is free when a program's last tile is stored. If it has others, the ring already holds the next one: half
+    of a tile at once leaves room for another stage.
+    """
+    one_each = tile_count(problem, config) * config["SPLIT_K"] <= programs
+    if one_each and config["VARIANT"] != "stream_k":
+        return 0
+    return cdiv(tile_of_roles(problem, config).chunks, 2)
+
+
+WITH_ROLES = ("specialized", "swapped", "stream_k")
+"""Variants with roles for warps, which are one kernel."""
+
+DESCRIBED = ("persistent", *WITH_ROLES)
 """Variants that read through descriptors, with one program for each multiprocessor."""
 
 _ROLES: Mapping[str, tuple[Value, ...]] = {
-    "BLOCK_M": (128, 256),  # two groups of 64 rows, or of 128
-    "BLOCK_N": (64, 128, 192, 256),
     "BLOCK_K": (64, 128),
-    "SPLIT_K": (1,),
+    "GROUP_M": (1,),  # `walked_together` decides
+    "SPLIT_K": (1, 2, 3, 4, 6, 8),
+    "STORES": (1,),  # `staging_slots` decides
     "num_warps": (4,),
-    "num_stages": (3, 4, 5, 6),
+    "num_stages": (14,),
 }
 
 VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
@@ -63,18 +95,34 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "BLOCK_M": (16, 32, 64, 128, 256),
         "BLOCK_N": (16, 32, 64, 128, 256),
         "BLOCK_K": (32, 64, 128, 256),
+        "SPLIT_K": (1, 2, 4, 8, 16),
         "STORES": (1,),
+        "GROUPS": (2,),
+        "WIDE": (False,),
         "num_stages": (2, 3, 4, 5, 6),
     },
     "persistent": {
         "BLOCK_M": (16, 32, 64, 128, 256),
         "BLOCK_N": (16, 32, 64, 128, 256),
         "BLOCK_K": (32, 64, 128, 256),
+        "SPLIT_K": (1, 2, 4, 8, 16),
+        "STORES": (1, 2),
+        "GROUPS": (2,),
+        "WIDE": (False,),
         "num_warps": (2, 4, 8),  # more only divide their work
         "num_stages": (3, 4, 5, 6),  # with two the copy engine waits for the tensor cores
     },
-    "specialized": _ROLES,
-    "stream_k": _ROLES,
+    "specialized": {"BLOCK_M": ROWS, "BLOCK_N": WIDTHS, **_ROLES},
+    "swapped": {"BLOCK_M": WIDTHS, "BLOCK_N": ROWS, **_ROLES},
+    "stream_k": {
+        **_ROLES,
+        "BLOCK_K": (64,),
+        "BLOCK_M": (128, 256),
+        "BLOCK_N": (64, 128, 192, 256),
+        "SPLIT_K": (1,),
+        "GROUPS": (2,),
+        "WIDE": (False,),
+    },
     "streamed": {
         "BLOCK_M": (16,),
         "BLOCK_N": (8, 16, 32),
@@ -82,6 +130,8 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "GROUP_M": (1,),
         "SPLIT_K": (1,),
         "STORES": (1,),
+        "GROUPS": (2,),
+        "WIDE": (False,),
         "num_warps": (2, 4, 8),
         "num_stages": (3, 4),
     },
@@ -92,10 +142,30 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "GROUP_M": (1,),
         "SPLIT_K": (1,),
         "STORES": (1,),
+        "GROUPS": (2,),
+        "WIDE": (False,),
         "num_stages": (1,),  # what goes by shared memory cannot say that it is read once
     },
 }
 """Choices of each variant; a knob that is missing has all its choices."""
+
+
+def parts() -> Iterator[Mapping[str, tuple[Value, ...]]]:
+    """Yield the choices that go together: those of each variant, and fewer for warps with roles.
+
+    Their groups divide the rows, and deep steps are for small tiles.
+    """
+    deep = tuple(width for width in WIDTHS if width <= MOST_DEEP_COLUMNS)
+    for variant, choices in VARIANTS.items():
+        if variant not in ("specialized", "swapped"):
+            yield {"VARIANT": (variant,), **choices}
+            continue
+        left, right = ("BLOCK_N", "BLOCK_M") if variant == "swapped" else ("BLOCK_M", "BLOCK_N")
+        one = {"VARIANT": (variant,), **choices, "BLOCK_K": (64,)}
+        for rows in ROWS:
+            groups = tuple(groups for groups in (1, 2, 3) if divides(rows, groups))
+            yield {**one, left: (rows,), "GROUPS": groups, "WIDE": (False, True)}
+        yield {**one, left: (64,), right: deep, "BLOCK_K": (128,), "GROUPS": (1,), "WIDE": (False,)}
 
 
 def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
@@ -106,9 +176,9 @@ def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
         suits(problem, config, limits, least=1 if config["VARIANT"] == "vectors" else 16)
         # Steps along K are 32-bit offsets, and a step down a column crosses whole rows. (M and N use 64-bit offsets.)
         and config["BLOCK_K"] * max(M if a_is_t else 1, 1 if b_is_t else N) < 2**31
+        and all(config[name] in choices for name, choices in VARIANTS[config["VARIANT"]].items())
         and _CAN[config["VARIANT"]](problem, config, limits)
         and (config["SPLIT_K"] == 1 or worth_slicing(problem, config, limits))
-        and all(config[name] in choices for name, choices in VARIANTS[config["VARIANT"]].items())
     )
 
 
@@ -148,19 +218,34 @@ def persistent_can(problem: Problem, config: Mapping[str, Any], limits: Limits) 
     )
 
 
-def specialized_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+def roles_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Return whether the kernel whose warps have roles can run a config."""
-    tile = config["BLOCK_M"] * config["BLOCK_N"]
-    store_bytes = tile // config["STORES"] * itemsize(problem.dtype)
-    return (
-        descriptors_can(problem, limits)
+    swapped = config["VARIANT"] == "swapped"
+    if (
         # wgmma exists on Hopper only, and transposes 16-bit operands only.
-        and limits.capability[0] == 9
-        and itemsize(problem.dtype) == 2
-        # Accumulators may take half of the registers of a group's threads; the rest holds addresses.
-        and tile <= 2 * 128 * 128
-        and (config["STORES"] == 1 or config["BLOCK_N"] in (128, 256))
-        and config["num_stages"] * stage_bytes(problem, config) + store_bytes + 1024 <= limits.shared_bytes
+        limits.capability[0] != 9
+        or itemsize(problem.dtype) != 2
+        or not divides(config["BLOCK_N" if swapped else "BLOCK_M"], config["GROUPS"])
+        or not descriptors_can(problem, limits)
+    ):
+        return False
+    tile, slots = tile_of_roles(problem, config), staging_slots(problem, config, limits.sm_count)
+    a_is_t, b_is_t = transposed(problem)
+    return (
+        # Rows of the right factor that lie across K are read 32 bytes or more at once.
+        (tile.parts[-1] >= 16 or not (a_is_t if swapped else not b_is_t))
+        and (not tile.wide or (problem["layout"] == "nt" and tile.can_be_wide))
+        and (tile.block_k == 64 or (tile.left_rows == 64 and tile.columns <= MOST_DEEP_COLUMNS))
+        and tile.fits(slots)
+    )
+
+
+def whole_or_sliced_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Return whether warps with roles can compute all tiles whole, or all in equal slices."""
+    M, N, _ = problem.sizes
+    left, right = (N, M) if config["VARIANT"] == "swapped" else (M, N)
+    return roles_can(problem, config, limits) and is_narrowest(
+        left, right, tile_of_roles(problem, config), config["SPLIT_K"], limits.sm_count
     )
 
 
@@ -190,7 +275,7 @@ def streamed_can(problem: Problem, config: Mapping[str, Any], limits: Limits) ->
 def stream_k_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Return whether warps with roles can share the last waves evenly."""
     return (
-        specialized_can(problem, config, limits)
+        roles_can(problem, config, limits)
         and has_steps(problem, config)
         and little_left(tile_count(problem, config), limits)
     )
@@ -199,7 +284,8 @@ def stream_k_can(problem: Problem, config: Mapping[str, Any], limits: Limits) ->
 _CAN = {
     "tiles": tiles_can,
     "persistent": persistent_can,
-    "specialized": specialized_can,
+    "specialized": whole_or_sliced_can,
+    "swapped": whole_or_sliced_can,
     "stream_k": stream_k_can,
     "streamed": streamed_can,
     "vectors": vectors_can,
@@ -210,6 +296,8 @@ def worth_slicing(problem: Problem, config: Mapping[str, Any], limits: Limits) -
     """Return whether slices along K give idle multiprocessors work that outweighs adding up their sums."""
     if not has_steps(problem, config):
         return False
+    if config["VARIANT"] in WITH_ROLES:  # one wave of slices, more than half full
+        return limits.sm_count < 2 * tile_count(problem, config) * config["SPLIT_K"] <= 2 * limits.sm_count
     if config["VARIANT"] != "persistent":
         return slices_fill(problem, config, limits)
     # One wave of slices, as full as possible, after a few waves of tiles.

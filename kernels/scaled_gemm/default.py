@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 from tuner.errors import UsageError
-from tuner.kernels.scaled_gemm.space import DESCRIBED, roles_can, sums_held, valid
+from tuner.kernels.scaled_gemm.space import DESCRIBED, is_promoted, roles_can, sums_held, valid
 from tuner.kernels.shared.tiling import by_waves, rows_walked, stage_bytes, tile_count
 from tuner.kernels.spec import Limits, Problem, Value, next_power_of_2
 
@@ -88,6 +88,8 @@ def by_vectors(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
         "VARIANT": "vectors",
         "SPLIT_K": 1,
         "PROGRAMS": 1,
+        "GROUPS": 2,
+        "WIDE": False,
         "num_warps": 2,
         "num_stages": 1,
     }
@@ -120,12 +122,13 @@ def filled(problem: Problem, config: Mapping[str, Any], limits: Limits) -> Itera
     With scales of blocks, sums wait for their scales too: programs that share a multiprocessor fill each other's gaps.
     """
     group_m = rows_walked(problem, int(config["BLOCK_M"]))
-    few = sums_held(problem, {**config, "num_warps": 4}, limits) <= 128 * 128
+    few = sums_held(problem, {"VARIANT": "tiles", **config, "num_warps": 4}, limits) <= 128 * 128
     plain = ("tiles", "persistent") if problem["scales"] == "block" else ("persistent", "tiles")
-    variants = ("specialized", *plain)
-    for variant, block_k, warps, stages in product(variants, (128, 64), (4, 8, 2) if few else (8, 4), (6, 5, 4, 3, 2)):
+    variants = ("specialized", *plain) if is_promoted(problem) else plain
+    most = (14, 6, 5, 4, 3, 2)
+    for variant, block_k, warps, stages in product(variants, (128, 64), (4, 8, 2) if few else (8, 4), most):
         more: dict[str, Value] = {"BLOCK_K": block_k, "num_warps": warps, "num_stages": stages}
-        full = {"VARIANT": variant, **config, "GROUP_M": group_m, "PROGRAMS": 1, **more}
+        full = {"VARIANT": variant, **config, "GROUP_M": group_m, "PROGRAMS": 1, "GROUPS": 2, "WIDE": False, **more}
         shared = stages * stage_bytes(problem, full)
         if (variant in DESCRIBED or 2 * shared <= limits.shared_bytes) and valid(problem, full, limits):
             yield full

@@ -19,10 +19,11 @@ from tuner.kernels.scaled_gemm.default import default
 from tuner.kernels.scaled_gemm.draw import draw
 from tuner.kernels.scaled_gemm.persistent import persistent
 from tuner.kernels.scaled_gemm.reference import reference, vendor
-from tuner.kernels.scaled_gemm.space import BLOCK, DESCRIBED, SIDES, VARIANTS, valid
+from tuner.kernels.scaled_gemm.space import BLOCK, DESCRIBED, VARIANTS, WITH_ROLES, valid
 from tuner.kernels.scaled_gemm.specialized import specialized
 from tuner.kernels.scaled_gemm.tiles import tiles
 from tuner.kernels.scaled_gemm.vectors import vectors
+from tuner.kernels.shared.roles import SIDES
 from tuner.kernels.shared.tiling import describable, flops, tile_count
 from tuner.kernels.spec import (
     Attribute,
@@ -38,6 +39,7 @@ from tuner.kernels.spec import (
     SizeLimit,
     cdiv,
     itemsize,
+    next_power_of_2,
 )
 
 
@@ -71,12 +73,12 @@ def draw_scales(scales: Any, generator: Any) -> object:
 def workspace(problem: Problem, config: Config, limits: Limits) -> Mapping[str, Operand]:
     """Return the partial sums of slices, and counters: of arrived slices for each tile, or one for each program.
 
-    With roles for warps, each program leaves at most one unfinished sum, which it signals in halves.
+    With roles for warps, each program leaves at most one unfinished sum, which each group signals.
     """
     split_k, tiles = config["SPLIT_K"], tile_count(problem, config)
-    if config["VARIANT"] == "specialized" and split_k > 1:
+    if config["VARIANT"] in WITH_ROLES and split_k > 1:
         sums = Operand((limits.sm_count, config["BLOCK_M"], config["BLOCK_N"]), "fp32")
-        return {"arrived": Operand((2 * limits.sm_count,), "int32"), "partials": sums}
+        return {"arrived": Operand((config["GROUPS"] * limits.sm_count,), "int32"), "partials": sums}
     programs = config["PROGRAMS"] * limits.sm_count
     counters = programs if config["VARIANT"] in DESCRIBED else tiles if split_k > 1 else 0
     partials = Operand((tiles * split_k, config["BLOCK_M"], config["BLOCK_N"]), "fp32")
@@ -115,12 +117,13 @@ def in_columns(scales: Any) -> bool:
 def through_pointers(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the config of `tiles` that replaces one that needs descriptors.
 
-    It has the same tile; instead of warps with roles, a whole tile that fits eight warps, since the workspace has no
-    room for slices.
+    It has the same tile; instead of warps with roles, a whole tile of powers of two that fits eight warps, since the
+    workspace has no room for slices.
     """
     if config["VARIANT"] == "persistent":
         return config
-    return {**config, "BLOCK_N": BLOCK, "SPLIT_K": 1, "num_warps": 8, "num_stages": 4}
+    tile = {name: min(BLOCK, max(16, next_power_of_2(config[name]))) for name in ("BLOCK_M", "BLOCK_N")}
+    return {**config, **tile, "SPLIT_K": 1, "num_warps": 8, "num_stages": 4}
 
 
 KERNEL = Kernel(
@@ -147,23 +150,25 @@ KERNEL = Kernel(
             Attribute("out_dtype", ("bf16", "fp16"), "bf16", help="dtype of out"),
         ),
         knobs=(
-            Knob("BLOCK_M", (1, 2, 4, 8, *SIDES), "rows of the output tile a program computes"),
-            Knob("BLOCK_N", (1, 2, 4, 8, *SIDES), "columns of that tile"),
+            Knob("BLOCK_M", (1, 2, 4, *SIDES), "rows of the output tile a program computes"),
+            Knob("BLOCK_N", (1, 2, 4, *SIDES), "columns of that tile"),
             Knob("BLOCK_K", (64, 128, 256, 512, 1024, 2048, 4096, 8192), "depth of one step of the loop over K"),
             Knob("GROUP_M", (1, 2, 4, 8, 16), "rows of tiles walked together, for reuse in L2; not compiled in"),
             Knob(
                 "VARIANT",
                 tuple(VARIANTS),
                 "tiles: a program for each tile; persistent: programs that stay (Hopper on); specialized: with roles "
-                "for warps; vectors: no tensor cores",
+                "for warps; swapped: and b as the left factor; vectors: no tensor cores",
                 "tiles",
             ),
             Knob(
                 "SPLIT_K", (1, 2, 4, 8, 16), "slices along K; of warps with roles, even shares of all tiles' steps", 1
             ),
             Knob("PROGRAMS", (1, 2), "programs that stay on a multiprocessor", 1),
+            Knob("GROUPS", (1, 2, 3), "groups of four warps that multiply, of warps with roles", 2),
+            Knob("WIDE", (False, True), "one product a step for any number of columns (roles; Triton 3.6, 3.7)", False),
             Knob("num_warps", (2, 4, 8), "warps that share a tile and its sums"),
-            Knob("num_stages", (1, 2, 3, 4, 5, 6), "steps of the loop in flight between device and shared memory"),
+            Knob("num_stages", (1, 2, 3, 4, 5, 6, 14), "steps of the loop in flight; 14, with roles: as many as fit"),
         ),
     ),
     operands=operands,

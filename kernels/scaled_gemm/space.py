@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tuner.kernels.shared.tiling import accumulators_fit, has_steps, slices_fill, stage_bytes, suits, threads_can
-from tuner.kernels.spec import Limits, Problem, Value, itemsize
+from tuner.kernels.shared.roles import ROWS, WIDTHS, Roles, divides, is_narrowest
+from tuner.kernels.shared.tiling import (
+    accumulators_fit,
+    has_steps,
+    slices_fill,
+    stage_bytes,
+    suits,
+    threads_can,
+    tile_count,
+)
+from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize
 
 BLOCK = 128
 """Number of columns of a, and of rows and columns of b, that share a scale; and number of products that the tensor
@@ -15,14 +24,57 @@ cores add up before the sum moves to fp32."""
 
 def swapped(config: Mapping[str, Any]) -> bool:
     """Return whether b is the left factor, and the output is computed transposed."""
-    return bool(config["BLOCK_M"] < 64 <= config["BLOCK_N"])
+    return bool(config["VARIANT"] == "swapped" or config["BLOCK_M"] < 64 <= config["BLOCK_N"])
 
 
-DESCRIBED = ("persistent", "specialized")
+def is_promoted(problem: Problem) -> bool:
+    """Return whether sums leave the tensor cores in each step."""
+    return bool(problem["scales"] == "block" or problem["accumulate"] == "fp32")
+
+
+def tile_of_roles(problem: Problem, config: Mapping[str, Any]) -> Roles:
+    """Return the tile of warps with roles."""
+    left, columns = config["BLOCK_M"], config["BLOCK_N"]
+    if swapped(config):
+        left, columns = columns, left
+    return Roles(
+        groups=config["GROUPS"],
+        rows=left // config["GROUPS"],
+        columns=columns,
+        block_k=config["BLOCK_K"],
+        element=itemsize(problem.dtype),
+        most_stages=config["num_stages"],
+        scale_bytes=itemsize("fp32") if problem["scales"] == "block" else 0,
+        promoted=is_promoted(problem),
+        wide=config["WIDE"],
+    )
+
+
+def staging_slots(problem: Problem, config: Mapping[str, Any], programs: int) -> int:
+    """Return the pieces that each group of warps with roles stages beside the ring; 0 if programs have one tile each.
+
+    Of two, one is written while the other is stored.
+    """
+    one_each = tile_count(problem, config) <= programs and config["SPLIT_K"] == 1
+    return 0 if one_each else min(2, tile_of_roles(problem, config).chunks)
+
+
+WITH_ROLES = ("specialized", "swapped")
+"""Variants with roles for warps, which are one kernel."""
+
+DESCRIBED = ("persistent", *WITH_ROLES)
 """Variants that read through descriptors, with persistent programs."""
 
 SIDES = (16, 32, 64, 128, 256)
 """Rows or columns of the tiles that tensor cores multiply."""
+
+_ROLES: Mapping[str, tuple[Value, ...]] = {
+    "BLOCK_K": (128,),
+    "SPLIT_K": (1, 2),
+    "PROGRAMS": (1,),
+    "num_warps": (4,),
+    "num_stages": (14,),
+}
 
 VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
     "tiles": {
@@ -30,24 +82,21 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "BLOCK_N": SIDES,
         "BLOCK_K": (64, 128, 256),
         "PROGRAMS": (1,),
+        "GROUPS": (2,),
+        "WIDE": (False,),
         "num_stages": (2, 3, 4, 5, 6),
     },
     "persistent": {
         "BLOCK_M": SIDES,
         "BLOCK_N": SIDES,
         "BLOCK_K": (128, 256),
+        "GROUPS": (2,),
+        "WIDE": (False,),
         "num_warps": (4, 8),  # more only divide their work
         "num_stages": (3, 4, 5, 6),  # with two the copy engine waits for the tensor cores
     },
-    "specialized": {
-        "BLOCK_M": (128,),  # two groups of 64 rows
-        "BLOCK_N": (128, 256),
-        "BLOCK_K": (128,),
-        "SPLIT_K": (1, 2),
-        "PROGRAMS": (1,),
-        "num_warps": (4,),
-        "num_stages": (3, 4, 5, 6),
-    },
+    "specialized": {"BLOCK_M": ROWS, "BLOCK_N": WIDTHS, **_ROLES},
+    "swapped": {"BLOCK_M": WIDTHS, "BLOCK_N": ROWS, **_ROLES},
     "vectors": {
         "BLOCK_M": (1, 2, 4, 8),
         "BLOCK_N": (1, 2, 4, 8),
@@ -55,6 +104,8 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "GROUP_M": (1,),
         "SPLIT_K": (1,),
         "PROGRAMS": (1,),
+        "GROUPS": (2,),
+        "WIDE": (False,),
         "num_stages": (1,),
     },
 }
@@ -66,12 +117,12 @@ def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     return (
         # Tensor cores multiply e4m3 from Ada on; earlier cards do not even convert it.
         limits.capability >= (8, 9)
-        and suits(problem, config, limits, least=1 if config["VARIANT"] == "vectors" else 16)
+        and suits(problem, config, limits, walked(problem, config), least=1 if config["VARIANT"] == "vectors" else 16)
         # A step along K lies in one block of scales.
         and (problem["scales"] == "tensor" or config["BLOCK_K"] <= BLOCK)
+        and all(config[name] in choices for name, choices in VARIANTS[config["VARIANT"]].items())
         and _CAN[config["VARIANT"]](problem, config, limits)
         and (config["SPLIT_K"] == 1 or worth_slicing(problem, config, limits))
-        and all(config[name] in choices for name, choices in VARIANTS[config["VARIANT"]].items())
     )
 
 
@@ -125,29 +176,35 @@ def persistent_can(problem: Problem, config: Mapping[str, Any], limits: Limits) 
     )
 
 
+def walked(problem: Problem, config: Mapping[str, Any]) -> int:
+    """Return the number of rows of tiles, of the left factor of warps with roles, that are walked together."""
+    side, size = ("BLOCK_N", problem["N"]) if config["VARIANT"] == "swapped" else ("BLOCK_M", problem["M"])
+    return cdiv(size, config[side])
+
+
 def roles_can(problem: Problem, limits: Limits) -> bool:
-    """Return whether warps with roles help: on Hopper, if sums leave the tensor cores.
+    """Return whether warps with roles can run a problem: on Hopper.
 
     With scales of blocks, those of a are read as columns of M numbers, each aligned to 16 bytes.
     """
-    return (
-        descriptors_can(problem, limits)
-        and limits.capability[0] == 9
-        and (problem["accumulate"] == "fp32" if problem["scales"] == "tensor" else problem["M"] % 4 == 0)
-    )
+    of_blocks = problem["scales"] == "block"
+    return descriptors_can(problem, limits) and limits.capability[0] == 9 and (not of_blocks or problem["M"] % 4 == 0)
 
 
 def specialized_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Return whether the kernel whose warps have roles can run a config."""
-    step_bytes = stage_bytes(problem, config)
-    if problem["scales"] == "block":
-        step_bytes += config["BLOCK_M"] * itemsize("fp32")
-    store_bytes = config["BLOCK_M"] * BLOCK * itemsize(problem["out_dtype"])
+    rows = config["BLOCK_N" if config["VARIANT"] == "swapped" else "BLOCK_M"]
+    if not divides(rows, config["GROUPS"]) or not roles_can(problem, limits):
+        return False
+    tile, (M, N, _) = tile_of_roles(problem, config), problem.sizes
+    left, right = (N, M) if config["VARIANT"] == "swapped" else (M, N)
     return (
-        roles_can(problem, limits)
-        # With scales of blocks, two products in a step take turns with their sums, which is slower than one.
-        and (problem["scales"] == "tensor" or config["BLOCK_N"] == BLOCK)
-        and config["num_stages"] * step_bytes + store_bytes + 1024 <= limits.shared_bytes
+        # With scales of blocks, each group loads those of its rows, and a tile's columns have one: with two products in
+        # a step, which take turns with their sums, it would be slower.
+        (problem["scales"] == "tensor" or (config["VARIANT"] == "specialized" and tile.columns in (64, BLOCK)))
+        and (not tile.wide or tile.can_be_wide)
+        and tile.fits(staging_slots(problem, config, limits.sm_count))
+        and is_narrowest(left, right, tile, config["SPLIT_K"], limits.sm_count)
     )
 
 
@@ -155,6 +212,7 @@ _CAN = {
     "tiles": tiles_can,
     "persistent": persistent_can,
     "specialized": specialized_can,
+    "swapped": specialized_can,
     "vectors": threads_can,
 }
 

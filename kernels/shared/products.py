@@ -21,6 +21,16 @@ def corner_of(tile, M, N, group_m, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr)
 
 
 @triton.jit
+def inside(first, size, BLOCK: tl.constexpr):
+    """Return the first row (or column) of a tile, moved back if the tile would cross the edge.
+
+    Its neighbour computes some rows alike then. The copy engine takes far longer for a box that crosses an edge than
+    for one that does not.
+    """
+    return min(first, max(size - BLOCK, 0))
+
+
+@triton.jit
 def joined(acc, partials, arrived, slot, SPLIT_K: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
     """Return the sum of all slices of a tile, and whether it is complete: only the last slice to arrive has it.
 
@@ -46,10 +56,14 @@ def joined(acc, partials, arrived, slot, SPLIT_K: tl.constexpr, BLOCK_M: tl.cons
 
 
 @triton.jit
-def finished(acc, bias, n, N, ACTIVATION: tl.constexpr):
-    """Return act(sum + bias), which is then rounded to the dtype of the output."""
+def finished(acc, bias, n, N, ACTIVATION: tl.constexpr, ACROSS: tl.constexpr = 0):
+    """Return act(sum + bias), which is then rounded to the dtype of the output.
+
+    Args:
+        ACROSS: the axis that shares an element of the bias: rows, or 1 if the tile is computed transposed.
+    """
     if bias is not None:
-        acc += tl.load(bias + n, mask=n < N, other=0.0).to(tl.float32)[None, :]
+        acc += tl.expand_dims(tl.load(bias + n, mask=n < N, other=0.0).to(tl.float32), ACROSS)
     if ACTIVATION == "silu":
         acc = acc / (1.0 + tl.exp(-acc))
     elif ACTIVATION == "gelu":

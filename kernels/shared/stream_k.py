@@ -10,15 +10,16 @@ from __future__ import annotations
 import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared
-
-from tuner.kernels.shared import tma
 
 
 @gluon.constexpr_function
-def sums_layout(columns):
-    """Return the layout in which wgmma leaves a sum of `columns` columns in the four warps of a group."""
-    return gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, columns, 16])
+def sums_layout(columns, depth):
+    """Return the layout in which wgmma leaves a sum of `columns` columns in the four warps of a group.
+
+    Args:
+        depth: elements along K of one wgmma: 16 of 16 bits, or 32 of 8.
+    """
+    return gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, columns, depth])
 
 
 @gluon.jit
@@ -61,58 +62,47 @@ def piece_of(nth, shared, steps, STREAM_K: gl.constexpr):
 
 
 @gluon.jit
-def put(sums, out, staging, m, n, STORES: gl.constexpr):
-    """Store a sum through `staging`, at once or in halves; the copy engine may still be writing on return."""
-    if STORES == 1:
-        tma.store_wait(0)
-        staging.store(sums.to(out.dtype))
-        fence_async_shared()
-        tma.async_copy_shared_to_global(out, [m, n], staging)
-    else:
-        WIDTH: gl.constexpr = sums.shape[1] // 2
-        left, right = gl.split(gl.permute(gl.reshape(sums, (sums.shape[0], 2, WIDTH)), (0, 2, 1)))
-        put(left, out, staging, m, n, 1)
-        put(right, out, staging, m, n + WIDTH, 1)
-
-
-@gluon.jit
-def place_of(program, column, GROUP: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, WIDTH: gl.constexpr):
-    """Return the offsets in the workspace of a group's sums of WIDTH columns from `column` on.
+def place_of(like, slot, column, COLUMNS: gl.constexpr, GROUP: gl.constexpr, GROUPS: gl.constexpr):
+    """Return the offsets in the workspace of sums like these: a group's, from `column` of a tile on.
 
     Sums lie in the order in which threads hold them, so that a warp writes and reads 256 contiguous bytes: of each
     eight columns, lane 4 r + c holds 2 c and 2 c + 1 in rows r and r + 8 of its warp's sixteen.
+
+    Args:
+        COLUMNS: columns of the tile.
     """
-    row = gl.arange(0, BLOCK_M // 2, gl.SliceLayout(1, sums_layout(WIDTH)))[:, None]
-    n = gl.arange(0, WIDTH, gl.SliceLayout(0, sums_layout(WIDTH)))[None, :]
+    ROWS: gl.constexpr = like.shape[0]
+    WIDTH: gl.constexpr = like.shape[1]
+    row = gl.arange(0, ROWS, gl.SliceLayout(1, like.type.layout))[:, None]
+    n = gl.arange(0, WIDTH, gl.SliceLayout(0, like.type.layout))[None, :]
     lanes = row // 64 * (64 * WIDTH) + row // 16 % 4 * 64 + row % 8 * 8 + n % 8
-    first = (2 * program + GROUP) * (BLOCK_M // 2 * BLOCK_N) + column * (BLOCK_M // 2)
+    first = (GROUPS * slot + GROUP) * (ROWS * COLUMNS) + column * ROWS
     return first + lanes + row % 16 // 8 * 256 + n // 8 * 512
 
 
 @gluon.jit
-def leave(sums, partials, column, GROUP: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr):
-    """Write sums, from `column` of a tile on, for the next program, which has the tile's last step."""
-    place = place_of(gl.program_id(0), column, GROUP, BLOCK_M, BLOCK_N, sums.shape[1])
-    gl.store(partials + place, sums)
+def leave(sums, partials, slot, column, COLUMNS: gl.constexpr, GROUP: gl.constexpr, GROUPS: gl.constexpr):
+    """Write sums, from `column` of a tile on, to a slot of the workspace."""
+    gl.store(partials + place_of(sums, slot, column, COLUMNS, GROUP, GROUPS), sums)
 
 
 @gluon.jit
-def joined(sums, partials, column, GROUP: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr):
-    """Return sums plus those that the program before this one wrote."""
-    place = place_of(gl.program_id(0) - 1, column, GROUP, BLOCK_M, BLOCK_N, sums.shape[1])
+def joined(sums, partials, slot, column, COLUMNS: gl.constexpr, GROUP: gl.constexpr, GROUPS: gl.constexpr):
+    """Return sums plus those in a slot of the workspace."""
+    place = place_of(sums, slot, column, COLUMNS, GROUP, GROUPS)
     return sums + gl.load(partials + place, cache_modifier=".cg")
 
 
 @gluon.jit
-def tell(arrived, GROUP: gl.constexpr):
+def tell(arrived, GROUP: gl.constexpr, GROUPS: gl.constexpr):
     """Signal that all sums of this group are written."""
     tl.debug_barrier()
-    gl.atomic_xchg(arrived + 2 * gl.program_id(0) + GROUP, 1, sem="release")
+    gl.atomic_xchg(arrived + GROUPS * gl.program_id(0) + GROUP, 1, sem="release")
 
 
 @gluon.jit
-def wait_for_other(arrived, GROUP: gl.constexpr):
+def wait_for_other(arrived, GROUP: gl.constexpr, GROUPS: gl.constexpr):
     """Wait for the signal of the program before this one, which waits for no other before it signals."""
-    while gl.atomic_cas(arrived + 2 * (gl.program_id(0) - 1) + GROUP, 1, 0, sem="acquire") == 0:
+    while gl.atomic_cas(arrived + GROUPS * (gl.program_id(0) - 1) + GROUP, 1, 0, sem="acquire") == 0:
         pass
     tl.debug_barrier()

@@ -45,10 +45,16 @@ def describable(matrix: Any, is_t: bool = False) -> bool:
     )
 
 
-def suits(problem: Problem, config: Mapping[str, Any], limits: Limits, least: int = 16) -> bool:
-    """Return whether a tile of at least `least` rows and columns, and its place in the order, fit the problem."""
+def suits(
+    problem: Problem, config: Mapping[str, Any], limits: Limits, rows: int | None = None, least: int = 16
+) -> bool:
+    """Return whether a tile of at least `least` rows and columns, and its place in the order, fit the problem.
+
+    Args:
+        rows: number of rows of tiles, if others than those of a are walked together.
+    """
     M, N, K = problem.sizes
-    rows = cdiv(M, config["BLOCK_M"])
+    rows = cdiv(M, config["BLOCK_M"]) if rows is None else rows
     return (
         # A tile larger than the matrix computes rows that are not stored.
         config["BLOCK_M"] <= max(least, next_power_of_2(M))

@@ -45,7 +45,7 @@ FOUND = {
 }  # fmt: skip
 ADDED = {
     "run", "rounds", "chosen", "ladder", "candidates", "importance", "importance_missing", "roofline", "seconds",
-    "card",
+    "card", "outlook",
 }  # fmt: skip
 HEADS = ("comparison", "slower", "beaten", "failed", "not_tried")
 

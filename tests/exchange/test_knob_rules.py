@@ -22,14 +22,14 @@ TRANSPOSE = catalog.load("transpose").signature
 @pytest.mark.parametrize(
     ("signature", "knobs", "fault"),
     [
-        (GEMM, {"BLOCK_M": 48}, "gemm: BLOCK_M is a power of two from 1 to 1,048,576, not 48"),
+        (GEMM, {"BLOCK_K": 48}, "gemm: BLOCK_K is a power of two from 1 to 1,048,576, not 48"),
         (GEMM, {"BLOCK_M": 512}, ""),  # no choice, and a kernel could have it
         (GEMM, {"BLOCK_N": 96}, ""),  # 192 is a choice, so it need not be a power of two
         (GEMM, {"BLOCK_N": 0}, "gemm: BLOCK_N is a whole number from 1 to 1,048,576, not 0"),
         (GEMM, {"BLOCK_K": "64"}, "gemm: BLOCK_K is a power of two from 1 to 1,048,576, not '64'"),
         (GEMM, {"BLOCK_K": True}, "gemm: BLOCK_K is a power of two from 1 to 1,048,576, not True"),
         (GEMM, {"BLOCK_K": 2**30}, "gemm: BLOCK_K is a power of two from 1 to 1,048,576, not 1073741824"),
-        (GEMM, {"SPLIT_K": -4}, "gemm: SPLIT_K is a power of two from 1 to 1,048,576, not -4"),
+        (GEMM, {"SPLIT_K": -4}, "gemm: SPLIT_K is a whole number from 1 to 1,048,576, not -4"),
         (GEMM, {"num_stages": 7}, ""),
         (SOFTMAX, {"num_stages": 3}, ""),
         (SOFTMAX, {"SHARED": 1}, "softmax: SHARED is true or false, not 1"),
@@ -77,10 +77,10 @@ def test_a_float_without_a_fraction_is_a_whole_number(value: Any, expected: Any)
 def test_an_op_with_a_kernel_is_imported_by_its_rules(tmp_path: Path) -> None:
     config = {knob.name: knob.choices[-1] for knob in GEMM.knobs} | {"BLOCK_M": 128.0, "num_warps": 4.0}
     name = "N=8,K=16,device_name=NVIDIA_H200.json"
-    put(tmp_path, name, {"1": config, "2": {**config, "BLOCK_M": 24}, "4": {**config, "GROUP_M": "8"}})
+    put(tmp_path, name, {"1": config, "2": {**config, "BLOCK_K": 24}, "4": {**config, "GROUP_M": "8"}})
     (one,), reasons = imported(tmp_path, known=replace(GEMM, op="block_scaled_mm"))
     assert (one.answer.config["BLOCK_M"], type(one.answer.config["BLOCK_M"])) == (128, int)
     assert reasons[name] == [
-        "block_scaled_mm: BLOCK_M is a power of two from 1 to 1,048,576, not 24",
+        "block_scaled_mm: BLOCK_K is a power of two from 1 to 1,048,576, not 24",
         "block_scaled_mm: GROUP_M is a power of two from 1 to 1,048,576, not '8'",
     ]

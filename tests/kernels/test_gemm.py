@@ -4,40 +4,27 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping
-from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
-from textwrap import dedent
 from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import pytest
-from forks import printed
+from compiled_gemm import compiled, of_variant, problem, ptx
 from helpers import A100, B200, H200
 
 from tuner import catalog
 from tuner.kernels.gemm import KERNEL
+from tuner.kernels.gemm.default import by_rules
 from tuner.kernels.gemm.space import VARIANTS, shared_tiles
 from tuner.kernels.shared import stream_k
 from tuner.kernels.shared.tiling import tile_count
-from tuner.kernels.spec import Config, Limits, Problem, cdiv
+from tuner.kernels.spec import Config, cdiv
 from tuner.measure.tolerance import tolerances
 from tuner.search.space import feasible
 
 
-def problem(**values: object) -> Problem:
-    return KERNEL.signature.problem(values)
-
-
 def variants(space: list[Config]) -> set[object]:
     return {config["VARIANT"] for config in space}
-
-
-def of_variant(variant: str, asked: Problem, limits: Limits) -> list[Config]:
-    """Return the feasible configs of a variant, without enumerating the others."""
-    parts = tuple(part for part in KERNEL.parts if variant in part.get("VARIANT", (variant,)))
-    return [config for config in feasible(replace(KERNEL, parts=parts), asked, limits) if config["VARIANT"] == variant]
 
 
 def test_each_card_has_the_variants_that_it_can_run() -> None:
@@ -45,7 +32,7 @@ def test_each_card_has_the_variants_that_it_can_run() -> None:
     found = {card.id: variants(list(feasible(KERNEL, large, card.limits))) for card in (A100, H200, B200)}
     assert found == {
         A100.id: {"tiles"},
-        H200.id: {"tiles", "persistent", "specialized"},
+        H200.id: {"tiles", "persistent", "specialized", "swapped"},
         B200.id: {"tiles", "persistent"},
     }
 
@@ -66,7 +53,7 @@ def test_the_last_waves_are_shared_if_little_is_left_of_them(values: dict[str, o
         tiles = tile_count(problem(**values), config)
         assert tiles > 132
         assert 0 < tiles % 132 <= 33
-    assert (KERNEL.default(problem(**values), H200.limits)["VARIANT"] == "stream_k") is there
+    assert (by_rules(problem(**values), H200.limits)["VARIANT"] == "stream_k") is there
 
 
 def pieces(program: int, programs: int, tiles: int, shared: int, steps: int) -> list[tuple[int, int, int]]:
@@ -178,7 +165,7 @@ def test_other_products_with_few_rows_take_tiles_unless_tuned(values: dict[str, 
     ],
 )
 def test_few_rows_are_cut_until_they_fill_the_card_once(values: dict[str, object], tile: dict[str, int]) -> None:
-    default = KERNEL.default(problem(**{"K": 4096, **values}), H200.limits)
+    default = by_rules(problem(**{"K": 4096, **values}), H200.limits)
     assert {name: default[name] for name in tile} == tile
 
 
@@ -201,7 +188,7 @@ def test_few_rows_are_cut_until_they_fill_the_card_once(values: dict[str, object
     ],
 )
 def test_up_to_16_rows_read_b_in_wide_tiles_and_deep_steps(values: dict[str, object], expected: dict[str, int]) -> None:
-    default = KERNEL.default(problem(**{"M": 16, "K": 4096} | values), H200.limits)
+    default = by_rules(problem(**{"M": 16, "K": 4096} | values), H200.limits)
     assert {name: default[name] for name in expected} == expected
 
 
@@ -216,9 +203,9 @@ def test_two_warps_multiply_tf32_that_does_not_lie_along_k_on_hopper() -> None:
 
 
 def test_an_uneven_wave_takes_192_columns_and_two_rows_of_tiles_are_walked_together() -> None:
-    uneven = KERNEL.default(problem(M=3072), H200.limits)
+    uneven = by_rules(problem(M=3072), H200.limits)
     assert (uneven["BLOCK_M"], uneven["BLOCK_N"], uneven["VARIANT"]) == (128, 192, "specialized")
-    two = KERNEL.default(problem(M=256, N=4096, K=14336), H200.limits)
+    two = by_rules(problem(M=256, N=4096, K=14336), H200.limits)
     assert (two["BLOCK_M"], two["GROUP_M"]) == (128, 2)
 
 
@@ -232,66 +219,28 @@ def test_the_parts_of_a_space_leave_nothing_out(op: str) -> None:
         space = set(feasible(kernel, asked, H200.limits))
         seen = 0
         for _ in range(20_000):
-            config = {knob.name: draw.choice(knob.choices) for knob in kernel.signature.knobs}
+            part = draw.choice(kernel.parts)  # most knobs as in one part, since few other combinations are valid
+            config = {
+                knob.name: draw.choice(part.get(knob.name, knob.choices) if draw.random() < 0.9 else knob.choices)
+                for knob in kernel.signature.knobs
+            }
             if kernel.valid(asked, config, H200.limits):
                 seen += 1
                 assert kernel.signature.config(config) in space
         assert seen > 0
 
 
-COMPILE = """
-    import sys, triton
-    from dataclasses import replace
-    from triton.backends.compiler import GPUTarget
-    from tuner.kernels.gemm import KERNEL
-    from tuner.measure.stand_ins import StandIn
-    sys.path.insert(0, {tests!r})
-    from helpers import H200
-
-    class Driver:
-        def get_current_device(self): return 0
-        def get_current_stream(self, device): return 0
-        def get_current_target(self): return GPUTarget("cuda", 90, 32)
-
-    triton.runtime.driver.set_active(Driver())
-    problem, config = KERNEL.signature.problem({problem!r}), KERNEL.signature.config({config!r})
-    assert KERNEL.valid(problem, config, H200.limits), config
-    operands = dict(KERNEL.tensors(problem, config, H200.limits))
-    if {apart!r}:
-        operands["a"] = replace(operands["a"], strides=({apart!r}, 1))
-    tensors = {{name: StandIn(operand) for name, operand in operands.items()}}
-    (launch,) = KERNEL.launch(problem, config, tensors)
-    print(launch.fn.warmup(*launch.args, grid=launch.grid, **launch.kwargs).asm[{form!r}])
-"""
-
-
-def compiled(values: Mapping[str, object], config: Mapping[str, object], form: str, apart: int | None = None) -> str:
-    """Compile for Hopper in a fork of its own, since a process has one target.
-
-    Args:
-        form: "ptx", or "ttgir" for what Triton makes of it before.
-        apart: elements from one row of a to the next.
-    """
-    full = {"STORES": 1, "SPLIT_K": 1, "GROUP_M": 1, "num_warps": 4, **config}
-    given = {"tests": str(Path(__file__).parents[1]), "problem": values, "config": full, "form": form, "apart": apart}
-    return printed(dedent(COMPILE).format(**given))
-
-
-def ptx(values: Mapping[str, object], **config: object) -> str:
-    return compiled(values, config, "ptx")
-
-
 def test_warps_with_roles_copy_multiply_and_hand_over_registers() -> None:
     """192 columns, both inputs transposed, bias and activation."""
-    asked: dict[str, object] = {"M": 1024, "layout": "tt", "bias": True, "activation": "silu"}
-    code = ptx(asked, VARIANT="specialized", BLOCK_M=128, BLOCK_N=192, BLOCK_K=64, num_stages=3)
+    asked: dict[str, object] = {"M": 3072, "layout": "tt", "bias": True, "activation": "silu"}
+    code = ptx(asked, VARIANT="specialized", BLOCK_M=128, BLOCK_N=192, BLOCK_K=64, num_stages=14)
     for instruction in ("m64n128k16", "m64n64k16", "cp.async.bulk.tensor.2d.shared", "setmaxnreg.inc", "ex2.approx"):
         assert instruction in code
     assert "atom.global" not in code
 
 
 def test_sums_are_left_and_joined_in_pairs_of_columns_between_acquire_and_release() -> None:
-    code = ptx({"M": 5120}, VARIANT="stream_k", BLOCK_M=128, BLOCK_N=256, BLOCK_K=64, num_stages=3)
+    code = ptx({"M": 5120}, VARIANT="stream_k", BLOCK_M=128, BLOCK_N=256, BLOCK_K=64, num_stages=14)
     for instruction in ("st.global.v2.b32", "ld.global.cg.v2.b32"):
         assert code.count(instruction) == 2 * 64, instruction  # of both groups, 128 sums a thread
     assert len(re.findall(r"atom\.global\.(gpu\.release\.exch|acquire\.gpu\.cas)", code)) == 4

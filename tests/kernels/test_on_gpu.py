@@ -83,7 +83,9 @@ def test_the_check_finds_a_planted_bug(op: str, bug: Planted, tmp_path: Path) ->
     assert wrong(bug.kernel(op, tmp_path), [(problem, config) for config in meant])
 
 
-@pytest.mark.parametrize("variant", ["tiles", "persistent", "specialized", "stream_k", "streamed", "vectors"])
+@pytest.mark.parametrize(
+    "variant", ["tiles", "persistent", "specialized", "swapped", "stream_k", "streamed", "vectors"]
+)
 def test_every_variant_of_gemm_is_right_in_every_layout(variant: str) -> None:
     """At sizes that no tile divides and that the copy engine takes."""
     kernel = catalog.load("gemm")
@@ -102,6 +104,21 @@ def test_every_variant_of_gemm_is_right_in_every_layout(variant: str) -> None:
             pairs += [(problem, config) for config in random.Random(len(pairs)).sample(space, min(count, len(space)))]
     assert len(pairs) == 24
     assert not wrong(kernel, pairs)
+
+
+@pytest.mark.parametrize("variant", ["specialized", "swapped"])
+@pytest.mark.parametrize("M", [40, 200, 328, 2056])
+def test_warps_with_roles_are_right_in_slices_and_by_wide_products(M: int, variant: str) -> None:
+    """At sizes that no tile divides: groups of 64 and of 128 rows, all in one wave and in several."""
+    kernel = catalog.load("gemm")
+    problem = kernel.signature.problem({"M": M, "N": 1048, "K": 4104, "layout": "nt", "bias": True})
+    space = [config for config in feasible(kernel, problem, limits()) if config["VARIANT"] == variant]
+    kinds: dict[tuple[object, ...], list[Config]] = {}
+    for config in space:
+        kinds.setdefault((config["GROUPS"], config["WIDE"], config["SPLIT_K"] > 1), []).append(config)
+    chosen = [random.Random(M).choice(configs) for configs in kinds.values()]
+    assert {bool(config["WIDE"]) for config in chosen} == {False, True}
+    assert not wrong(kernel, [(problem, config) for config in chosen])
 
 
 @pytest.mark.parametrize("tile", [(128, 256), (128, 192), (256, 128)])
@@ -137,7 +154,7 @@ def test_programs_that_share_tiles_agree_with_all_that_run_beside_them(tile: tup
     assert all(not bool(work["arrived"].any()) for work in works)
 
 
-@pytest.mark.parametrize("variant", ["tiles", "persistent", "specialized"])
+@pytest.mark.parametrize("variant", ["tiles", "persistent", "specialized", "swapped"])
 @pytest.mark.parametrize("M", [5, 300, 301])
 def test_every_variant_of_scaled_gemm_is_right_with_both_kinds_of_scales(M: int, variant: str) -> None:
     """At sizes that no tile divides and that the copy engine takes; persistent programs have several tiles."""

@@ -117,29 +117,30 @@ class TestLaunch:
     @pytest.mark.parametrize("variant", ["persistent", "specialized"])
     def test_what_descriptors_cannot_describe_goes_through_pointers(self, variant: str) -> None:
         large = problem(4096, 4096, 4096)
-        assert launched(large, {**TILE, "VARIANT": variant}).fn.__name__ == f"scaled_{variant}"
+        kernel = {"persistent": "scaled_persistent", "specialized": "gemm_specialized"}[variant]
+        assert launched(large, {**TILE, "VARIANT": variant}).fn.__name__ == kernel
         assert launched(large, {**TILE, "VARIANT": variant}, apart=8).fn.__name__ == "scaled_tiles"
 
     def test_scales_of_blocks_are_taken_from_columns(self) -> None:
         """As torch takes them, with gaps or without; only then are they copied with the tiles."""
         asked = problem(4096, 4096, 4096, scales="block")
         specialized = {**TILE, "VARIANT": "specialized"}
-        assert launched(asked, specialized).fn.__name__ == "scaled_specialized"
+        assert launched(asked, specialized).fn.__name__ == "gemm_specialized"
         apart = launched(asked, specialized, scale_a=(1, 5000))
-        scales = apart.args[3]
-        assert (scales.shape, scales.strides, scales.block_shape) == ([31 * 5000 + 4096], [1], [128])
+        scales = apart.args[8]
+        assert (scales.shape, scales.strides, scales.block_shape) == ([31 * 5000 + 4096], [1], [64])
         assert launched(asked, specialized, scale_a=(32, 1)).fn.__name__ == "scaled_tiles"
 
-    @pytest.mark.parametrize(("address", "kernel"), [(32, "scaled_specialized"), (8, "scaled_tiles")])
+    @pytest.mark.parametrize(("address", "kernel"), [(32, "gemm_specialized"), (8, "scaled_tiles")])
     def test_they_begin_where_the_copy_engine_can(self, address: int, kernel: str) -> None:
         asked = problem(4096, 4096, 4096, scales="block")
         assert launched(asked, {**TILE, "VARIANT": "specialized"}, address=address).fn.__name__ == kernel
 
     def test_columns_of_scales_that_are_not_aligned_to_16_bytes_are_not_for_the_copy_engine(self) -> None:
         """Other coordinates are an illegal instruction: 1,025 rows one after the other."""
-        specialized = {**TILE, "VARIANT": "specialized"}
+        specialized = {**TILE, "VARIANT": "specialized", "num_stages": 14}
         aligned = problem(1024, 4096, 4096, scales="block")
-        assert launched(aligned, specialized, scale_a=(1, 1028)).fn.__name__ == "scaled_specialized"
+        assert launched(aligned, specialized, scale_a=(1, 1028)).fn.__name__ == "gemm_specialized"
         assert launched(aligned, specialized, scale_a=(1, 1030)).fn.__name__ == "scaled_tiles"
         for rows, there in ((1024, True), (1025, False), (1026, False)):
             asked = problem(rows, 4096, 4096, scales="block")
@@ -242,8 +243,8 @@ class TestSpace:
         ("card", "accumulate", "variants"),
         [
             (RTX_4090, "fp32", {"tiles"}),
-            (H200, "fp32", {"tiles", "persistent", "specialized"}),
-            (H200, "fast", {"tiles", "persistent"}),
+            (H200, "fp32", {"tiles", "persistent", "specialized", "swapped"}),
+            (H200, "fast", {"tiles", "persistent", "specialized", "swapped"}),
             (B200, "fp32", {"tiles", "persistent"}),
         ],
     )
@@ -259,13 +260,11 @@ class TestSpace:
 
     def test_scales_that_come_with_the_tiles_take_memory(self) -> None:
         """Six steps of 32 KB and 512 bytes each do not fit beside the staged output."""
-        deepest = {**TILE, "VARIANT": "specialized", "SPLIT_K": 1, "PROGRAMS": 1}
+        config = KERNEL.signature.config({**TILE, "VARIANT": "specialized", "num_stages": 14})
         for scales, fits in (("tensor", 6), ("block", 5)):
             asked = problem(4096, 4096, 4096, scales=scales)
-            can = [
-                stages for stages in (4, 5, 6) if KERNEL.valid(asked, {**deepest, "num_stages": stages}, H200.limits)
-            ]
-            assert can[-1] == fits
+            assert KERNEL.valid(asked, config, H200.limits)
+            assert launched(asked, config).kwargs["STAGES"] == fits
 
 
 @pytest.mark.parametrize(

@@ -221,7 +221,7 @@ def test_json_has_all_fields() -> None:
     found = report(roofline_limits=TestRoofline.LIMITS).as_json()
     assert found.keys() == {
         "run", "rounds", "chosen", "ladder", "candidates", "importance", "importance_missing", "roofline", "seconds",
-        "card",
+        "card", "outlook",
     }  # fmt: skip
     assert found["ladder"][0].keys() == {
         "config", "name", "roles", "latency_us", "interval_us", "speedup", "speedup_interval", "registers", "spills",

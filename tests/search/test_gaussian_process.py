@@ -14,6 +14,8 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from tuner.kernels.spec import Value
+from tuner.search.covariance import Floats
+from tuner.search.estimates import ESTIMATES
 from tuner.search.gaussian_process import GAUSSIAN_PROCESS, GaussianProcess
 from tuner.search.posterior import Posterior
 
@@ -228,3 +230,38 @@ def test_a_search_does_not_end_for_lack_of_candidates(seed: int) -> None:
         model.tell(taken[-1], log_latency(space[taken[-1]]))
         assert len(taken) < 250
     assert min(log_latency(space[config]) for config in taken) < log(1.01)
+
+
+def test_good_estimates_come_first_and_bad_ones_lose_their_weight() -> None:
+    truth = np.array([_far(config) for config in GRID])
+    best = int(np.argmin(truth))
+
+    def told(estimates: Floats) -> GaussianProcess:
+        return GaussianProcess(zip(*GRID, strict=True), seed=0, estimates=lambda: estimates)
+
+    noisy = truth + np.random.default_rng(0).normal(0, 0.1, len(truth))
+    assert best in _run(told(noisy), GRID, 25)
+    assert best in _run(told(-truth), GRID, 90)
+
+
+def test_before_results_configs_have_small_estimates_and_are_unlike_each_other() -> None:
+    estimates = 0.05 * np.array([_far(config) for config in GRID])
+    model = GaussianProcess(zip(*GRID, strict=True), seed=0, estimates=lambda: estimates)
+    proposed: list[int] = []
+    for _ in range(8):
+        proposed.append(model.propose())
+        model.start(proposed[-1])
+    near = [config for nth, config in enumerate(proposed) if nth % ESTIMATES.far_every != ESTIMATES.far_every - 1]
+    assert estimates[near].max() <= np.sort(estimates)[len(near)] + ESTIMATES.unlike
+    assert near[0] == np.argmin(estimates)
+    assert {*near} != {*np.argsort(estimates)[: len(near)].tolist()}
+
+
+def test_configs_that_are_estimated_to_be_far_slower_come_last() -> None:
+    estimates = np.array([_far(config) for config in GRID[:300]])
+    model = GaussianProcess(zip(*GRID[:300], strict=True), seed=0, estimates=lambda: estimates)
+    proposed = _run(model, GRID, 300)
+    assert sorted(proposed) == list(range(300))
+    near = np.count_nonzero(estimates <= estimates.min() + log(ESTIMATES.far_slower))
+    assert 1 < near < 150
+    assert estimates[proposed[:near]].max() < estimates[proposed[near:]].min()

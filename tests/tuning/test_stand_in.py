@@ -43,6 +43,8 @@ def tuner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Invoked:
         (["bench", "--suite", "suite.json"], f"{OTHER}, {H200} ({ALSO} NAME, one problem at a time).\n"),
         (["search", "softmax", "--shapes", "two.csv", "--trials", "9", "--joint", "worst"], f"{OTHER}, {H200}.\n"),
         (["bench", "softmax", "--M", "4096", "--N", "65536"], f"No GPU here: replaying {OTHER}.\n"),
+        (["search", "gemm", "--M", "16", "--N", "4096", "--K", "4096", "--trials", "2"],
+         "gemm-16x4096x4096-bf16-nvidia-h200; gemm has changed since it was recorded.\n"),
     ],
 )  # fmt: skip
 def test_the_card_that_most_spaces_come_from_stands_in(tuner: Invoked, command: list[str], says: str) -> None:

@@ -22,11 +22,12 @@ from tuner.measure import device
 from tuner.records import IMPORTED, Measurement, RooflineLimits, StoredAnswer
 from tuner.report.default import default_failure
 from tuner.report.explain import explain
-from tuner.report.explanation import Candidates, CardRange, Contender, Explanation, Roofline
+from tuner.report.explanation import Candidates, CardRange, Contender, Explanation, Outlook, Roofline
 from tuner.report.importance import importances
 from tuner.report.occupancy import Occupancy
 from tuner.report.text import bytes_text, config_text, count_text, minute_text, seconds_text
 from tuner.report.vendor import role_text, vendor_speedup
+from tuner.tuning.outlook import outlook_of
 from tuner.tuning.roofline import limits_for
 
 _BAR = 24
@@ -73,7 +74,9 @@ def _report(
     measurements = store.known_to(run)
     roofline_limits = limits_for(reference, stored.answer.problem, store.roofline_limits(stored.provenance.device))
     importance, missing = _importance(measurements)
-    report = explain(stored, run, store.comparison(run.id), measurements, roofline_limits, importance, missing)
+    comparison = store.comparison(run.id)
+    outlook = outlook_of(reference, stored, measurements, comparison, roofline_limits)
+    report = explain(stored, run, comparison, measurements, roofline_limits, importance, missing, outlook)
     return report, measurements, roofline_limits
 
 
@@ -98,6 +101,7 @@ def _lines(report: Explanation) -> Iterator[str]:
     yield from _candidates(report.candidates)
     yield from _importances(report)
     yield from _roofline(report.roofline)
+    yield from _outlook(report.outlook)
     yield from _run(report)
 
 
@@ -182,6 +186,19 @@ def _roofline(roofline: Roofline | None) -> Iterator[str]:
     )
     if roofline.missing:
         yield f"  {roofline.missing} is not measured, so it may take more"
+
+
+def _outlook(outlook: Outlook | None) -> Iterator[str]:
+    if outlook is None:
+        return
+    yield _head("Estimate", "corrected by what was measured")
+    if outlook.config is None:
+        yield "  no untried config is expected to be faster"
+    else:
+        yield f"  {100 * outlook.share:.1f} % of the best that seems possible, {outlook.best_us:,.2f} us with"
+        yield f"  {escape(config_text(outlook.config))}"
+    yield f"  held back by {outlook.limit}; in us, and overlapping:"
+    yield f"  {', '.join(f'{name} {us:,.1f}' for name, us in outlook.parts.items())}"
 
 
 def _run(report: Explanation) -> Iterator[str]:

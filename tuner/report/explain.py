@@ -21,7 +21,7 @@ from tuner.records import (
     marks_of,
     median,
 )
-from tuner.report.explanation import Candidates, CardRange, Contender, Explanation, Failure, Roofline
+from tuner.report.explanation import Candidates, CardRange, Contender, Explanation, Failure, Outlook, Roofline
 from tuner.report.occupancy import Occupancy, occupancy
 from tuner.search.verdict import interval_of_median, ratio
 
@@ -34,6 +34,7 @@ def explain(
     roofline_limits: RooflineLimits | None,
     importance: Mapping[str, float] | None = None,
     importance_missing: str = "",
+    outlook: Outlook | None = None,
 ) -> Explanation:
     """Return the explanation of a stored answer.
 
@@ -45,6 +46,7 @@ def explain(
         roofline_limits: limits of the answer's card; None if they are not known, or do not hold for the problem.
         importance: shares of the knobs, from `tuner.report.importance`.
         importance_missing: why there is no `importance`.
+        outlook: what the kernel's estimate says of the answer.
     """
     ladder = () if comparison is None else _ladder(stored, run, comparison, measurements)
     return Explanation(
@@ -58,6 +60,7 @@ def explain(
         card=None if comparison is None else _card(comparison.states),
         importance=importance or {},
         importance_missing=importance_missing,
+        outlook=outlook,
     )
 
 

@@ -98,6 +98,22 @@ class Roofline:
 
 
 @dataclass(frozen=True)
+class Outlook:
+    """Verdict of the kernel's estimate on the answer, corrected by what was measured."""
+
+    best_us: float
+    """Best latency that it holds possible, in us: the answer's, or that of an untried config."""
+    config: Config | None
+    """The untried config; None if none is expected to be faster."""
+    share: float
+    """Best possible latency over the answer's: at 1, nothing faster is expected."""
+    parts: Mapping[str, float]
+    """Estimated time of what the answer waits for, in us. They overlap."""
+    limit: str
+    """Name of the longest part, which holds the answer back; `power` for products at the power cap."""
+
+
+@dataclass(frozen=True)
 class CardRange:
     """State of the card over the rounds. None is unknown."""
 
@@ -129,6 +145,8 @@ class Explanation:
     """None if the answer's latency or the card's roofline limits for the problem are unknown."""
     card: CardRange | None
     """None if the card's state was not recorded."""
+    outlook: Outlook | None = None
+    """None if the kernel states no estimate, or too few configs were measured."""
     importance: Mapping[str, float] = field(default_factory=dict)
     """Share of each knob in what makes a config fast, largest first."""
     importance_missing: str = ""
@@ -145,6 +163,7 @@ class Explanation:
             "importance": {name: _round(share) for name, share in self.importance.items()} or None,
             "importance_missing": self.importance_missing or None,
             "roofline": None if self.roofline is None else _roofline_json(self.roofline),
+            "outlook": None if self.outlook is None else _outlook_json(self.outlook),
             "seconds": dict(self.run.seconds),
             "card": None if self.card is None else asdict(self.card),
         }
@@ -173,6 +192,16 @@ def _roofline_json(roofline: Roofline) -> dict[str, Any]:
         "share": _round(roofline.share),
         "bound": roofline.bound,
         "missing": roofline.missing or None,
+    }
+
+
+def _outlook_json(outlook: Outlook) -> dict[str, Any]:
+    return {
+        "best_us": _round(outlook.best_us),
+        "config": None if outlook.config is None else dict(outlook.config),
+        "share": _round(outlook.share),
+        "parts": {name: _round(us) for name, us in outlook.parts.items()},
+        "limit": outlook.limit,
     }
 
 

@@ -108,7 +108,7 @@ class Repair:
             **self._about_run(checked),
         }
         entry = checked.chosen.entry
-        run = self.store.start_run(entry.signature, entry.problem, target.provenance, settings)
+        run = self.store.start_run(target.signature_of(entry), entry.problem, target.provenance, settings)
         for measurement in check.measured:
             self.store.add_trial(run, measurement)
         outcome = _Outcome()
@@ -137,7 +137,7 @@ class Repair:
         config, outcome, entry = checked.subject.config, _Outcome(), chosen.entry
         known = {measurement.config for measurement in check.measured}
         if not checked.is_broken:  # else earlier measurements are in doubt too
-            known |= {m.config for m in self.store.known(entry.signature, entry.problem, target.provenance)}
+            known |= {m.config for m in self.store.known(target.signature_of(entry), entry.problem, target.provenance)}
 
         def searched(result: Result) -> int:
             return sum(measurement.config not in known for measurement in result.measurements)

@@ -8,7 +8,7 @@ memory are bounded for any number of trials.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import erf, sqrt
 
@@ -18,6 +18,7 @@ from tuner.kernels.spec import Value
 from tuner.measure.cores import ONE_THREAD
 from tuner.search.convergence import CONVERGENCE, Convergence, ConvergenceSettings
 from tuner.search.covariance import COVARIANCE, Covariance, Floats, Indices, covariances, fitted
+from tuner.search.estimates import ESTIMATES, Estimates, EstimatesSettings
 from tuner.search.points import Flags, Points
 from tuner.search.posterior import Posterior
 
@@ -78,6 +79,9 @@ class GaussianProcess:
         min_improvement_probability: limit below which the caller stops; neglected choices are tried before.
         settings: limits of the model.
         convergence: limits of the improvement probability.
+        estimates: returns the estimated log latency of each config; called once, for the first proposal. None: nothing
+            is known about the configs.
+        trust: how far the estimates are trusted.
     """
 
     def __init__(
@@ -87,8 +91,13 @@ class GaussianProcess:
         min_improvement_probability: float = 0.0,
         settings: GaussianProcessSettings = GAUSSIAN_PROCESS,
         convergence: ConvergenceSettings = CONVERGENCE,
+        estimates: Callable[[], Floats] | None = None,
+        trust: EstimatesSettings = ESTIMATES,
     ) -> None:
         self._points = Points(knobs)
+        self._estimates_of, self._trust = estimates, trust
+        self._estimates: Estimates | None = None
+        """None without estimates, and before the first proposal."""
         self._prior = Covariance(self._points.log_weights, COVARIANCE.log_noise)
         self._covariance = self._prior
         self._random = np.random.default_rng(seed)
@@ -122,6 +131,8 @@ class GaussianProcess:
     def start(self, config: int) -> None:
         """Note that a config runs."""
         self._free[config] = False
+        if self._estimates is not None:
+            self._estimates.take(config)
         self._running[config] = None
         if config not in self._known:
             self._new[config] = None
@@ -155,6 +166,7 @@ class GaussianProcess:
     @ONE_THREAD
     def propose(self) -> int:
         """Return a free config."""
+        self._put_off()
         if len(self._results) < self._settings.min_results or not self._points.starts.size:
             return self._far_config()
         while self._queue:
@@ -163,7 +175,10 @@ class GaussianProcess:
         posterior = self._updated_posterior()
         closely = len(self._results) % self._settings.close_look_every == 0
         values = self._values(closely)
-        mean, deviation = posterior.predict(values)
+        if self._estimates is None or closely:
+            mean, deviation = posterior.predict(values)
+        else:
+            mean, deviation = self._predicted(self._estimates, posterior, values)
         promise = np.where(self._free[self._pool], self._settings.exploration * deviation - mean, -np.inf)
         config = int(self._pool[np.argmax(promise)])
         if not closely:
@@ -177,6 +192,22 @@ class GaussianProcess:
         if len(self._results) > self._settings.max_known:
             self._queue = self._pool[np.argsort(-promise)[1 : self._settings.batch]][::-1].tolist()
         return config
+
+    def _put_off(self) -> None:
+        """Estimate all configs once; put off those that are expected to be far slower, until no other one is free."""
+        if self._estimates_of is not None and self._estimates is None:
+            self._estimates = Estimates(self._estimates_of(), self._free, self._trust)
+            self._free[self._estimates.put_off] = False
+        if self._estimates is not None and not self._free.any():
+            self._free[self._estimates.released()] = True
+
+    def _predicted(self, estimates: Estimates, posterior: Posterior, values: Floats) -> tuple[Floats, Floats]:
+        """Return mean and standard deviation of each candidate, around what its estimate lets expect."""
+        estimates.weigh(posterior, self._known, values)
+        if estimates.are_wrong(self._known, values):
+            self._free[estimates.released()] = True
+        mean, deviation = posterior.predict(values - estimates.expected(self._known))
+        return mean + estimates.expected(self._pool), deviation
 
     def _weighed(self, config: int, best: float, mean: Floats, deviation: Floats) -> int:
         """Note the probabilities of a proposal to improve on `best`, a standardised value; return the proposal.
@@ -204,7 +235,8 @@ class GaussianProcess:
         configs, found, highest = np.flatnonzero(elsewhere), 0, -np.inf
         for start in range(0, len(configs), self._settings.max_chunk):
             chunk = configs[start : start + self._settings.max_chunk]
-            z = self._posterior.quantiles(self._scaled(chunk), better)
+            expected = 0.0 if self._estimates is None else self._estimates.expected(chunk)
+            z = self._posterior.quantiles(self._scaled(chunk), better - expected)
             if z.max() > highest:
                 found, highest = int(chunk[np.argmax(z)]), float(z.max())
         return found, highest
@@ -235,8 +267,13 @@ class GaussianProcess:
         return config
 
     def _far_config(self) -> int:
-        """Return, among some random free configs, the one farthest from all taken ones."""
-        free, taken = np.flatnonzero(self._free), np.flatnonzero(~self._free)
+        """Return, among some random free configs, the one farthest from all taken ones, or the most promising one."""
+        free, taken = np.flatnonzero(self._free), np.array([*self._results, *self._running], np.int64)
+        if self._estimates is not None and not len(taken):
+            return int(self._estimates.promising(free)[0])
+        if self._estimates is not None and not self._estimates.is_far(len(taken)):
+            free = self._estimates.promising(free)
+            return self._estimates.next(free, covariances(self._points.of(free), self._points.of(taken)).max(1))
         drawn = self._random.choice(free, min(self._settings.spread_sample, -(-len(free) // 2)), replace=False)
         if not len(taken):
             return int(drawn[0])
@@ -251,7 +288,11 @@ class GaussianProcess:
             ranked = [*ranked[: most // 2], *others.tolist()]
         if len(self._results) <= most or self._posterior is None:
             self._known = ranked
-            self._covariance = fitted(self._covariance, self._prior, self._points.distances(ranked), self._values())
+            values, distances = self._values(), self._points.distances(ranked)
+            if self._estimates is not None:
+                values = values - self._estimates.expected(ranked)
+                values -= values.mean()
+            self._covariance = fitted(self._covariance, self._prior, distances, values)
         self._known = [*ranked, *self._running]
         self._new.clear()
         self._pool = np.concatenate([self._known, self._candidates(ranked[: self._settings.leaders])])
@@ -269,6 +310,8 @@ class GaussianProcess:
         near = np.zeros(len(free), np.bool_)
         for leader in leaders:
             near |= self._points.near(leader, free)
+        if self._estimates is not None:
+            near |= np.isin(free, self._estimates.promising(free, most // 3))
         drawn = self._random.choice(free[~near], min(most, int(np.count_nonzero(~near))), replace=False)
         return np.concatenate([free[near], drawn])
 
@@ -289,6 +332,8 @@ class GaussianProcess:
             offset = np.quantile(behind[ended], self._settings.close_look_quantile)
             values = np.log(behind + offset + self._settings.min_distance)
         self._spread = float(values[ended].std()) + 1e-12
+        if self._estimates is not None and not closely:
+            self._estimates.standardise(np.array(self._known)[ended], self._spread)
         return np.asarray((values - values[ended].mean()) / self._spread)
 
     def _scaled(self, configs: Indices) -> Floats:

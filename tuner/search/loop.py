@@ -64,6 +64,7 @@ def search(
     known: Iterable[Measurement] = (),
     winners: Sequence[Config] = (),
     late_winners: Callable[[], Iterable[Config]] = tuple,
+    estimate: Callable[[Config], float] | None = None,
     finalists: Finalists = close_to_best,
     kept: Collection[Config] = (),
     on_trial: Callable[[Measurement], None] = lambda measurement: None,
@@ -84,6 +85,7 @@ def search(
         known: measurements of earlier runs, not repeated; they count towards `budget.trials`.
         winners: winners of near problems, measured after the default in this order, before the sampler is asked.
         late_winners: called once, at the first result, for winners that were found since.
+        estimate: returns the estimated latency of a config, in us; None if there is no estimate.
         finalists: chooses the configs of the interleaved comparison.
         kept: configs that take part in it to its end if they ran, as the default does.
         on_trial: called with each measurement as it ends, and again if a recheck overrules it.
@@ -100,7 +102,7 @@ def search(
 
     known = list(known)
     trials = Trials(known, on_trial)
-    proposer = Proposer(space, sampler, seed, known, budget.min_improvement_probability or 0.0)
+    proposer = Proposer(space, sampler, seed, known, budget.min_improvement_probability or 0.0, estimate)
     started = monotonic()
     first = [*([] if default is None else [default]), *winners]
     asking = AskMeasureTell(proposer, measurer, trials, budget, loop, first, late_winners, default, stop)

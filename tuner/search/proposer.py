@@ -5,7 +5,7 @@ The study is rebuilt from the list of measurements, which is the only state that
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Self
 
 import optuna
@@ -28,6 +28,7 @@ class Proposer:
         seed: two proposers with the same seed and the same results propose the same configs.
         known: measurements of earlier runs. The sampler learns from them, and they are not proposed.
         min_improvement_probability: limit below which the caller stops asking.
+        estimate: returns the estimated latency of a config, in us.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class Proposer:
         seed: int,
         known: Iterable[Measurement] = (),
         min_improvement_probability: float = 0.0,
+        estimate: Callable[[Config], float] | None = None,
     ) -> None:
         self.space, self.min_improvement_probability = as_space(space), min_improvement_probability
         self._unseen = Unseen(self.space)
@@ -48,7 +50,7 @@ class Proposer:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         make = sampler_named(sampler) if isinstance(sampler, str) else sampler
         self._sampler = make(
-            FeasibleSet(self.space, self._unseen, self._distributions, min_improvement_probability), seed
+            FeasibleSet(self.space, self._unseen, self._distributions, min_improvement_probability, estimate), seed
         )
         self._study = optuna.create_study(sampler=self._sampler)
         for measurement in known:

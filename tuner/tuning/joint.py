@@ -159,7 +159,9 @@ class _JointSearch:
         self._first = list(dict.fromkeys(c for c in self._promising(entries, targets) if c in feasible))[:_MOST_FIRST]
         self._parts = [self._part(entry, target) for entry, target in zip(entries, targets, strict=True)]
         self.runs = [
-            store.start_run(entry.signature, entry.problem, target.provenance, self._settings(objective, target, part))
+            store.start_run(
+                target.signature_of(entry), entry.problem, target.provenance, self._settings(objective, target, part)
+            )
             for entry, target, part in zip(entries, targets, self._parts, strict=True)
         ]
 
@@ -202,7 +204,7 @@ class _JointSearch:
         if self._effort.warm_start:
             for entry, target in zip(entries, targets, strict=True):
                 joint = replace(target, space=self._space)
-                yield from near_winners(self._store, joint, entry.signature, entry.problem)
+                yield from near_winners(self._store, joint, entry)
 
     def _finalists(self, ranked: Sequence[Measurement], measurer: JointMeasurer) -> list[Measurement]:
         """Return the usual finalists and the problems' defaults, of the configs that were measured on all problems."""
@@ -211,9 +213,10 @@ class _JointSearch:
         return list({m.config: m for m in [*defaults, *close_to_best(whole, measurer.round_us)]}.values())
 
     def _part(self, entry: Entry, target: Target) -> JointProblem:
-        known = [] if self._effort.force else self._store.known(entry.signature, entry.problem, target.provenance)
+        signature = target.signature_of(entry)
+        known = [] if self._effort.force else self._store.known(signature, entry.problem, target.provenance)
         stored = stored_answer(self._store, target, entry).stored
-        own = None if stored is None else with_current_knobs(entry.signature, stored.answer.config)
+        own = None if stored is None else with_current_knobs(signature, stored.answer.config)
         return JointProblem(entry.problem, target.measurer, target.default, own if own in target.space else None, known)
 
     def _settings(self, objective: str, target: Target, part: JointProblem) -> dict[str, Any]:

@@ -109,12 +109,12 @@ class _Run:
         self._space = target.space if again is None or again.among is None else again.among
         self._measured = () if again is None else [m for m in again.measured if m.config in self._space]
         today = {m.config for m in self._measured}
-        measured = [] if effort.force else store.known(entry.signature, entry.problem, target.provenance)
+        measured = [] if effort.force else store.known(target.signature_of(entry), entry.problem, target.provenance)
         self._known = [m for m in measured if m.config in self._space and m.config not in today and reuse(m)]
         earlier = store.earlier_searches(entry.problem, target.provenance)
         self._covered = Covered.of(self._known, earlier, target.space)
         self._winners = self._near_winners()
-        self._id = store.start_run(entry.signature, entry.problem, target.provenance, self._settings())
+        self._id = store.start_run(target.signature_of(entry), entry.problem, target.provenance, self._settings())
         for measurement in self._measured:
             store.add_trial(self._id, measurement)
 
@@ -136,6 +136,7 @@ class _Run:
                     known=known,
                     winners=[*first, *self._winners],
                     late_winners=self._late_winners,
+                    estimate=self._target.estimate,
                     on_trial=self._on_trial,
                     on_round=partial(self._on_round, heartbeat),
                     finalists=finalists,
@@ -232,7 +233,7 @@ class _Run:
     def _near_winners(self) -> dict[Config, Winner]:
         if not self._effort.warm_start:
             return {}
-        return near_winners(self._store, self._target, self._entry.signature, self._entry.problem)
+        return near_winners(self._store, self._target, self._entry)
 
     def _late_winners(self) -> list[Config]:
         """Return the winners once more: the problem before on this card may have got its answer meanwhile."""
@@ -262,7 +263,9 @@ def stored_answer(store: Store, target: Target, entry: Entry) -> LookupResult:
         for stored in store.answers(op=problem.op, device=device)
         if stored.provenance.recorded == target.provenance.recorded and stored.answer.problem.text == problem.text
     ]
-    return Table(device, feasible_answers(answers, entry.signature, target.space)).find(target.query(problem))
+    return Table(device, feasible_answers(answers, target.signature_of(entry), target.space)).find(
+        target.query(problem)
+    )
 
 
 def feasible_answers(

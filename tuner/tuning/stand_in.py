@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from tuner import recorded
-from tuner.errors import NoDevice
+from tuner import catalog, recorded
+from tuner.errors import NoDevice, UnknownName
 from tuner.kernels.spec import Problem
 from tuner.tuning.events import Events
 from tuner.tuning.other_gpus import Machine, gpu_here
@@ -34,7 +34,25 @@ def note_what_stands_in(
         also = f" (also recorded on {cards}: --replay {given})"
     were, are = ("was", "is") if left_out == 1 else ("were", "are")
     others_left = f"; {left_out} of {left_out + len(found)} {were} not recorded and {are} left out" if left_out else ""
-    events.note(f"No {gpu_here(machine)}: replaying {names}{also}{others_left}.")
+    events.note(
+        f"No {gpu_here(machine)}: replaying {names}{also}{others_left}{_changed(first for first, *_ in found)}."
+    )
+
+
+def _changed(spaces: Iterable[recorded.RecordedSpace]) -> str:
+    """Return the end of the note that names the ops whose source has changed since they were recorded, if any has."""
+    sources = {(space.problem.op, space.source) for space in spaces}
+    changed = sorted({op for op, source in sources if _source(op) not in (None, source)})
+    has, was = ("has", "it was") if len(changed) == 1 else ("have", "they were")
+    return f"; {' and '.join(changed)} {has} changed since {was} recorded" if changed else ""
+
+
+def _source(op: str) -> str | None:
+    """Return the source hash of a kernel of today; None if its code cannot be loaded."""
+    try:
+        return catalog.load(op).source
+    except (NoDevice, UnknownName):
+        return None
 
 
 def none_recorded(problems: Sequence[Problem], machine: Machine | None = None) -> NoDevice:

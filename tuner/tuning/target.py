@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from tuner import catalog, recorded
 from tuner.db.store import Store
 from tuner.errors import NothingFound, UsageError
-from tuner.kernels.spec import Config, Kernel, Problem
+from tuner.kernels.spec import Config, Kernel, Problem, Signature
 from tuner.kernels.vendors import ALL, LIBRARIES, chosen_vendors, library_versions
 from tuner.lookup.query import Query
 from tuner.measure import device
@@ -77,6 +77,10 @@ class Target:
     """True if all configs are measured, unless the effort states a number of trials."""
     is_widened: bool = False
     """True if there are more configs than a captured call lists."""
+    estimate: Callable[[Config], float] | None = None
+    """Return the estimated latency of a config, in us; None if the kernel states no estimate."""
+    signature: Signature | None = None
+    """Signature of a recorded space, by which its configs are stored and read; None: the kernel's of today."""
     close: Callable[[], None] = lambda: None
     """Release the card of a target that holds one of its own, whether its measurer was started and closed or not."""
 
@@ -86,6 +90,10 @@ class Target:
         vendor = {VENDOR: self.vendor_name} if self.vendor_name != VENDOR_NAME else {}
         widened = {WIDENED: True} if self.is_widened else {}
         return {**vendor, **({"default_refused": self.refused} if self.refused else {}), **widened}
+
+    def signature_of(self, entry: Entry) -> Signature:
+        """Return the signature by which the configs of a problem on this target are stored and read."""
+        return entry.signature if self.signature is None else self.signature
 
     def query(self, problem: Problem) -> Query:
         """Return the query to which an answer of this target is exact, but for being recorded."""
@@ -145,6 +153,7 @@ def recorded_target(space: recorded.RecordedSpace, problem: Problem, policy: str
         flops=space.flops,
         bytes=space.bytes,
         measurer=lambda: recorded.RecordedMeasurer(space),
+        signature=space.signature,
     )
 
 
@@ -230,6 +239,7 @@ def gpu_target(
         measurer=measurer,
         roofline_limits=limits_for(entry.reference, problem, limits),
         basis=REFERENCE if kernel.definition else AGREEMENT,
+        estimate=kernel.estimator(problem, replace(card.limits, gb_per_s=limits.copy_gb_per_s)),
         close=(lambda: None) if held is gpu else held.close,
     )
 

@@ -31,6 +31,8 @@ class FeasibleSet:
     """Choices of each knob that occur in the space."""
     min_improvement_probability: float = 0.0
     """Improvement probability below which the search stops."""
+    estimate: Callable[[Config], float] | None = None
+    """Returns the estimated latency of a config, in us; None if the kernel states no estimate."""
 
 
 class FeasibleSampler(BaseSampler):

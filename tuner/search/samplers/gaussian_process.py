@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf, log
 
+import numpy as np
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.kernels.spec import Config
 from tuner.search.convergence import CONVERGENCE, ConvergenceSettings
+from tuner.search.covariance import Floats
 from tuner.search.gaussian_process import GAUSSIAN_PROCESS, GaussianProcess, GaussianProcessSettings
 from tuner.search.samplers.base import FeasibleSampler, FeasibleSet
 
@@ -26,7 +28,9 @@ class GaussianProcessSampler(FeasibleSampler):
     ) -> None:
         super().__init__(feasible, seed)
         knobs = map(feasible.space.column, feasible.distributions)
-        self._model = GaussianProcess(knobs, seed, feasible.min_improvement_probability, settings, convergence)
+        estimates = None if feasible.estimate is None else self._estimates
+        limit = feasible.min_improvement_probability
+        self._model = GaussianProcess(knobs, seed, limit, settings, convergence, estimates)
         self._started = 0
         """Number of the study's trials that the model knows."""
         self._running: dict[int, int] = {}
@@ -41,6 +45,11 @@ class GaussianProcessSampler(FeasibleSampler):
         """Return the model's proposal, given all trials before this one."""
         self._update(study.get_trials(deepcopy=False)[: trial.number])
         return self.feasible.space[self._model.propose()]
+
+    def _estimates(self) -> Floats:
+        """Return the estimated log latency of each config."""
+        assert self.feasible.estimate is not None
+        return np.log([self.feasible.estimate(config) for config in self.feasible.space])
 
     def _update(self, trials: Sequence[FrozenTrial]) -> None:
         """Tell the model which trials started and ended since the last proposal."""

@@ -1,0 +1,122 @@
+"""One wgmma for all columns of a tile, whatever multiple of eight they are; by PTX.
+
+Gluon's tensors have powers of two of columns, so a tile of 80 is a product of 64 and one of 16, and the tensor cores
+read the left factor's rows for each. Here they read them once. The sums are tensors of as many columns as the smallest
+of those powers, whose registers lie in the order in which wgmma wants them.
+
+Two things hold in the versions of Triton in `KEPT_BY` and are promised by none: the ring is the first thing in shared
+memory, and a view may be larger than the buffer that it begins in. Tests look at what is compiled.
+"""
+
+from __future__ import annotations
+
+import triton
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+from tuner.kernels.shared.stream_k import sums_layout
+
+KEPT_BY = ("3.6.", "3.7.")
+"""Versions of Triton that keep what this relies on; in others, tiles are composed of powers of two."""
+
+_HIGH_WORD = 0x40000040
+"""High word of a matrix descriptor: groups of 8 rows 1,024 bytes apart, swizzled by 128 bytes."""
+
+
+def is_kept() -> bool:
+    """Return whether this version of Triton keeps what one wgmma for all columns relies on."""
+    return triton.__version__.startswith(KEPT_BY)
+
+
+@gluon.constexpr_function
+def constraints(tensors, registers, descriptors):
+    """Return the constraints of assembly that updates registers of tensors and reads descriptors."""
+    held = tensors * registers
+    updated = ["=f"] * held + [str(nth) for nth in range(held)]
+    return ",".join(updated + ["r"] * (descriptors * registers))
+
+
+@gluon.constexpr_function
+def step_in_ptx(tensors, registers, name):
+    """Return the PTX of a step along K of 128 bytes: four products, of which those of the step before are waited for.
+
+    Args:
+        registers: number of registers of each tensor in a thread.
+        name: the type of both factors in PTX.
+    """
+    held = tensors * registers
+    depth, transposed = (32, "") if name == "e4m3" else (16, ", 0, 0")
+    sums = ", ".join(f"${nth}" for nth in range(held))
+    shape = f"m64n{2 * held}k{depth}.f32.{name}.{name}"
+    lines = [
+        ".reg .b64 left, right;",
+        f"mov.b64 left, {{${2 * held}, {_HIGH_WORD}}};",
+        f"mov.b64 right, {{${2 * held + registers}, {_HIGH_WORD}}};",
+        "wgmma.fence.sync.aligned;",
+    ]
+    for _ in range(4):
+        lines += [
+            f"wgmma.mma_async.sync.aligned.{shape} {{{sums}}}, left, right, 1, 1, 1{transposed};",
+            "add.s64 left, left, 2;",
+            "add.s64 right, right, 2;",
+        ]
+    return "\n".join(["{", *lines, "wgmma.commit_group.sync.aligned;", "wgmma.wait_group.sync.aligned 1;", "}"])
+
+
+@gluon.constexpr_function
+def name_in_ptx(dtype):
+    return {"fp8e4nv": "e4m3"}.get(dtype.name, dtype.name.replace("fp", "f"))
+
+
+@gluon.jit
+def zeros_of(TENSORS: gl.constexpr, WIDTH: gl.constexpr, DEPTH: gl.constexpr):
+    """Return the sums of 64 rows, zero."""
+    sums = ()
+    for _ in gl.static_range(TENSORS):
+        sums = sums + (gl.zeros((64, WIDTH), gl.float32, sums_layout(WIDTH, DEPTH)),)
+    return sums
+
+
+@gluon.jit
+def first_byte():
+    """Return the address in shared memory of the ring."""
+    return gl.inline_asm_elementwise("mov.u32 $0, global_smem;", "=r,r", [0], dtype=gl.int32, is_pure=True, pack=1)
+
+
+@gluon.jit
+def added(sums, left, right, DTYPE: gl.constexpr):
+    """Issue a step's products, and return the sums before those are complete; those of the step before are.
+
+    Args:
+        left, right: addresses of the factors' rows in shared memory: 64, and as many as the sums have columns.
+    """
+    TENSORS: gl.constexpr = len(sums)
+    REGISTERS: gl.constexpr = sums[0].shape[1] // 2
+    a = gl.full(sums[0].shape, left >> 4 | 0x10000, gl.int32, sums[0].type.layout)
+    b = gl.full(sums[0].shape, right >> 4 | 0x10000, gl.int32, sums[0].type.layout)
+    return gl.inline_asm_elementwise(
+        step_in_ptx(TENSORS, REGISTERS, name_in_ptx(DTYPE)), constraints(TENSORS, REGISTERS, 2), sums + (a, b),
+        dtype=(gl.float32,) * TENSORS, is_pure=False, pack=REGISTERS)  # fmt: skip
+
+
+@gluon.jit
+def completed(sums):
+    """Wait until all products are complete; return the sums."""
+    TENSORS: gl.constexpr = len(sums)
+    REGISTERS: gl.constexpr = sums[0].shape[1] // 2
+    return gl.inline_asm_elementwise(
+        "wgmma.wait_group.sync.aligned 0;", constraints(TENSORS, REGISTERS, 0), sums,
+        dtype=(gl.float32,) * TENSORS, is_pure=False, pack=REGISTERS)  # fmt: skip
+
+
+@gluon.jit
+def beside(sums, FIRST: gl.constexpr, COUNT: gl.constexpr, DEPTH: gl.constexpr):
+    """Return COUNT tensors of sums, from FIRST on, as one. No value changes its register."""
+    if COUNT == 1:
+        found = sums[FIRST]
+    else:
+        left = beside(sums, FIRST, COUNT // 2, DEPTH)
+        right = beside(sums, FIRST + COUNT // 2, COUNT // 2, DEPTH)
+        wide = gl.reshape(gl.permute(gl.join(left, right), (0, 2, 1)), (64, 2 * left.shape[1]))
+        found = gl.convert_layout(wide, sums_layout(wide.shape[1], DEPTH), assert_trivial=True)
+    return found
