@@ -57,11 +57,14 @@ def candidates(problem: Problem, limits: Limits) -> Iterator[tuple[float, dict[s
         if block_m >= 64 and block_n >= 64 and on_tensor_cores(problem) and patches(problem, block_m):
             ways.append({"VARIANT": "boxes", "PATCH": 0})
         for way in ways:
-            slow = 1.0 if way["VARIANT"] == "boxes" else SETTINGS.through_pointers
+            if way["VARIANT"] == "boxes":  # the transpose is computed
+                rate = SETTINGS.tile_speeds.get((block_n, block_m), speed)
+            else:
+                rate = speed * SETTINGS.through_pointers
             tiles = tile_count(problem, tile | way)
             for slices in SPLITS if tiles <= limits.sm_count else (1,):
                 waves = cdiv(tiles * slices, limits.sm_count)
-                each = area * found.depth / slices / (speed * slow) + SETTINGS.beginning * area / 2**14
+                each = area * found.depth / slices / rate + SETTINGS.beginning * area / 2**14
                 joined = SETTINGS.joining * (slices - 1) * area / 2**14 if slices > 1 else 0.0
                 yield waves * each + joined, tile | way | {"SPLIT_K": slices}
 
