@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tuner.kernels.conv2d.layer import layer, product
+from tuner.kernels.conv2d.layer import layer, product, steps
 from tuner.kernels.conv2d.patches import patches
 from tuner.kernels.conv2d.space import SPLITS, on_tensor_cores, tile_count, valid
 from tuner.kernels.shared.tiling import rows_walked, stage_bytes
@@ -18,24 +18,30 @@ class DefaultSettings:
     """Settings of the rules."""
 
     tile_speeds: Mapping[tuple[int, int], float] = field(default_factory=lambda: {
-        (128, 256): 1.0, (128, 128): 0.94, (256, 128): 0.95, (64, 256): 0.85, (256, 64): 0.8, (64, 128): 0.78,
-        (128, 64): 0.7, (64, 64): 0.58, (128, 32): 0.45, (64, 32): 0.34, (32, 64): 0.3, (32, 32): 0.2, (16, 64): 0.2,
-        (16, 32): 0.12, (64, 16): 0.12, (16, 16): 0.07, (128, 16): 0.14,
+        (128, 256): 1.0, (128, 192): 0.97, (128, 128): 0.94, (256, 128): 0.95, (64, 256): 0.85, (256, 64): 0.8,
+        (64, 128): 0.78, (128, 64): 0.7, (64, 64): 0.58, (128, 32): 0.45, (64, 32): 0.34, (32, 64): 0.3, (32, 32): 0.2,
+        (16, 64): 0.2, (128, 16): 0.14, (16, 32): 0.12, (64, 16): 0.12, (16, 16): 0.07,
     })  # fmt: skip
     """Speed of the tensor cores with a tile (BLOCK_M, BLOCK_N), relative to the fastest; those of matrix products."""
     through_pointers: float = 0.8
     """Speed of tiles that threads read, relative to those of the copy engine."""
+    with_roles: float = 0.9
+    """Speed of warps with roles, relative to boxes."""
     joining: float = 0.7e7
     """Cost of each slice that is joined to a tile of 128 x 128, in elements of a tile times K."""
     beginning: float = 4.0e6
     """Cost of a program's first loads and its last stores, in the same unit, for a tile of 128 x 128."""
+    waste: float = 1.15
+    """Most elements along K that are read by steps of a depth, relative to the depth that reads fewest."""
     stage_bytes: int = 49152
     """Most bytes of a step."""
-    shared_bytes: int = 200 * 1024
+    shared_bytes: int = 224 * 1024
     """Most bytes of all steps in flight."""
 
 
 SETTINGS = DefaultSettings()
+DEPTHS = (64, 32, 16)
+"""Depths of a step."""
 
 
 def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
@@ -48,35 +54,34 @@ def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
 
 
 def candidates(problem: Problem, limits: Limits) -> Iterator[tuple[float, dict[str, Value]]]:
-    """Yield tiles, patches and numbers of slices with the cost of their waves."""
-    found = layer(problem)
+    """Yield tiles of each variant and numbers of slices, with the cost of their waves."""
+    depth = layer(problem).depth
     for (block_m, block_n), speed in SETTINGS.tile_speeds.items():
         area = block_m * block_n
-        tile: dict[str, Value] = {"BLOCK_M": block_m, "BLOCK_N": block_n}
-        ways: list[dict[str, Value]] = [{"VARIANT": "tiles", "PATCH": 0}]
+        rates = {"tiles": speed * SETTINGS.through_pointers}
         if block_m >= 64 and block_n >= 64 and on_tensor_cores(problem) and patches(problem, block_m):
-            ways.append({"VARIANT": "boxes", "PATCH": 0})
-        for way in ways:
-            if way["VARIANT"] == "boxes":  # the transpose is computed
-                rate = SETTINGS.tile_speeds.get((block_n, block_m), speed)
-            else:
-                rate = speed * SETTINGS.through_pointers
-            tiles = tile_count(problem, tile | way)
+            # Boxes compute the transpose.
+            rates["boxes"] = SETTINGS.tile_speeds.get((block_n, block_m), speed)
+            rates["specialized"] = speed * SETTINGS.with_roles
+        for variant, rate in rates.items():
+            tile: dict[str, Value] = {"VARIANT": variant, "PATCH": 0, "BLOCK_M": block_m, "BLOCK_N": block_n}
+            tiles = tile_count(problem, tile)
             for slices in SPLITS if tiles <= limits.sm_count else (1,):
                 waves = cdiv(tiles * slices, limits.sm_count)
-                each = area * found.depth / slices / rate + SETTINGS.beginning * area / 2**14
-                joined = SETTINGS.joining * (slices - 1) * area / 2**14 if slices > 1 else 0.0
-                yield waves * each + joined, tile | way | {"SPLIT_K": slices}
+                each = area * depth / slices / rate + SETTINGS.beginning * area / 2**14
+                joined = SETTINGS.joining * (slices - 1) * area / 2**14
+                yield waves * each + joined, tile | {"SPLIT_K": slices}
 
 
 def filled(problem: Problem, config: Mapping[str, Any], limits: Limits) -> Iterator[Mapping[str, Value]]:
-    """Yield feasible configs with a tile, best first: the deepest steps and the most stages that fit."""
+    """Yield feasible configs with a tile, best first: the deepest steps that waste little, and the most stages."""
     area = config["BLOCK_M"] * config["BLOCK_N"]
     most_warps = 8 if area > 128 * 128 or not on_tensor_cores(problem) else 4
-    matrix = product(problem)
-    for block_k in (64, 32, 16):
-        for warps in (most_warps, 4, 2):
-            for stages in (4, 3, 2):
+    has_roles = config["VARIANT"] == "specialized"
+    least = min(depth * steps(problem, depth) for depth in DEPTHS)
+    for block_k in sorted(DEPTHS, key=lambda depth: (depth * steps(problem, depth) > SETTINGS.waste * least, -depth)):
+        for warps in (4,) if has_roles else (most_warps, 4, 2):
+            for stages in (6, 5, 4, 3) if has_roles else (4, 3, 2):
                 full = {
                     **config,
                     "BLOCK_K": block_k,
@@ -84,10 +89,10 @@ def filled(problem: Problem, config: Mapping[str, Any], limits: Limits) -> Itera
                     "num_warps": warps,
                     "num_stages": stages,
                 }
-                step = stage_bytes(matrix, full)
-                if step <= SETTINGS.stage_bytes and step * stages <= SETTINGS.shared_bytes:
-                    if valid(problem, full, limits):
-                        yield full
+                step = stage_bytes(product(problem), full)
+                small = step <= SETTINGS.stage_bytes and step * stages <= SETTINGS.shared_bytes
+                if small and valid(problem, full, limits):
+                    yield full
 
 
 def walked(problem: Problem, block_m: int) -> int:

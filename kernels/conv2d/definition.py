@@ -8,6 +8,7 @@ that each read is long, whatever the window.
 
 `tiles` computes the address of each pixel in the threads. `boxes` takes tiles of output pixels that are a patch of an
 image, or of several: the copy engine reads a shifted patch by its corner, and fills in zeros outside of the image.
+`specialized` does so with warps of their own.
 `space` states the feasible configs, `default` the config that runs untuned.
 """
 
@@ -23,6 +24,7 @@ from tuner.kernels.conv2d.layer import check, layer
 from tuner.kernels.conv2d.reference import reference, rounding, vendor
 from tuner.kernels.conv2d.signature import SIGNATURE
 from tuner.kernels.conv2d.space import PARTS, tile_count, valid
+from tuner.kernels.conv2d.specialized import specialized
 from tuner.kernels.conv2d.tiles import tiles
 from tuner.kernels.spec import Config, Kernel, Launch, Limits, Operand, Problem
 
@@ -51,12 +53,13 @@ def operands(problem: Problem) -> Mapping[str, Operand]:
 
 
 def workspace(problem: Problem, config: Config, limits: Limits) -> Mapping[str, Operand]:
-    """Return the partial sums of slices, and counters of arrived slices for each tile."""
+    """Return the partial sums of slices, and counters of arrived slices for each tile, or each half of it."""
     count, slices = tile_count(problem, config), config["SPLIT_K"]
-    if slices == 1:
-        return {}
+    has_roles = config["VARIANT"] == "specialized"
+    if slices == 1:  # without slices, the counters only say how many multiprocessors there are
+        return {"arrived": Operand((limits.sm_count,), "int32")} if has_roles else {}
     return {
-        "arrived": Operand((count,), "int32"),
+        "arrived": Operand((2 * count if has_roles else count,), "int32"),
         "partials": Operand((count * slices, config["BLOCK_M"], config["BLOCK_N"]), "fp32"),
     }
 
@@ -66,12 +69,22 @@ def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tupl
     found = layer(problem)
     if found.pixels == 0 or found.filters == 0:
         return ()
-    if config["VARIANT"] == "boxes":
-        if all(tensors[name].data_ptr() % 16 == 0 for name in ("x", "weight", "out")):
-            return (boxes(problem, config, tensors),)
-        # The workspace has room for no more slices than those of the patches.
-        return (tiles(problem, {**config, "VARIANT": "tiles", "SPLIT_K": 1}, tensors),)
-    return (tiles(problem, config, tensors),)
+    if config["VARIANT"] == "tiles":
+        return (tiles(problem, config, tensors),)
+    if all(tensors[name].data_ptr() % 16 == 0 for name in ("x", "weight", "out")):
+        return ((boxes if config["VARIANT"] == "boxes" else specialized)(problem, config, tensors),)
+    return (tiles(problem, through_pointers(config), tensors),)
+
+
+def through_pointers(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the config of `tiles` that replaces one that needs descriptors.
+
+    It has no slices, which the workspace has no room for, and instead of warps with roles a tile that fits four warps.
+    """
+    config = {**config, "VARIANT": "tiles", "PATCH": 0, "SPLIT_K": 1, "num_stages": 3}
+    if config["num_warps"] == 4:
+        return config | {"BLOCK_M": min(128, config["BLOCK_M"]), "BLOCK_N": min(128, config["BLOCK_N"])}
+    return config
 
 
 def flops(problem: Problem) -> int:

@@ -71,8 +71,13 @@ def product(problem: Problem) -> Problem:
 
 def steps(problem: Problem, block_k: int) -> int:
     """Return the number of steps along K: blocks of channels of each pixel of a window, or of all of them."""
+    return cdiv(layer(problem).depth, block_k) if is_flat(problem, block_k) else taps_steps(problem, block_k)
+
+
+def taps_steps(problem: Problem, block_k: int) -> int:
+    """Return the number of steps along K if each has channels of one pixel of a window."""
     found = layer(problem)
-    return cdiv(found.depth, block_k) if is_flat(problem, block_k) else found.taps * cdiv(found.channels, block_k)
+    return found.taps * cdiv(found.channels, block_k)
 
 
 def is_flat(problem: Problem, block_k: int) -> bool:

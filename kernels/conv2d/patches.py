@@ -20,6 +20,14 @@ class Patch(NamedTuple):
     rows: int
     columns: int
 
+    def halved(self) -> Patch:
+        """Return half of the patch, whose pixels are successive: half of the images, else of the rows or columns."""
+        if self.images > 1:
+            return self._replace(images=self.images // 2)
+        if self.rows > 1:
+            return self._replace(rows=self.rows // 2)
+        return self._replace(columns=self.columns // 2)
+
 
 def outputs(problem: Problem) -> Patch:
     """Return the numbers of images, rows and columns that are cut into patches.
@@ -89,4 +97,4 @@ def has_view(problem: Problem, block_k: int) -> bool:
     found = layer(problem)
     high, wide = view(problem).phases
     even = found.rows.size % high == 0 and found.columns.size % wide == 0
-    return (found.taps == 1 and (high, wide) == (1, 1)) or (even and found.channels % block_k == 0)
+    return (high, wide) == (1, 1) or (even and found.channels % block_k == 0)

@@ -16,9 +16,14 @@ SLICES_PER_SM = 4
 """Most slices for each multiprocessor."""
 
 KNOBS = (
-    Knob("VARIANT", ("tiles", "boxes"), "tiles: through pointers; boxes: patches by the copy engine (Hopper on)"),
+    Knob(
+        "VARIANT",
+        ("tiles", "boxes", "specialized"),
+        "tiles: through pointers; boxes: patches by the copy engine (Hopper on); specialized: with roles for warps",
+        "tiles",
+    ),
     Knob("BLOCK_M", (16, 32, 64, 128, 256), "output pixels of a tile"),
-    Knob("BLOCK_N", (16, 32, 64, 128, 256), "filters of a tile"),
+    Knob("BLOCK_N", (16, 32, 64, 128, 192, 256), "filters of a tile"),
     Knob("BLOCK_K", (16, 32, 64, 128), "channels of a step; if there are fewer, of several pixels"),
     Knob("PATCH", tuple(range(CHOICES)), "which of the patches of BLOCK_M pixels boxes takes, by their number", 0),
     Knob("GROUP_M", (1, 4, 8, 16), "rows of tiles walked together, for reuse in L2; not compiled in"),
@@ -27,9 +32,11 @@ KNOBS = (
     Knob("num_stages", (1, 2, 3, 4, 5, 6), "steps of the loop in flight between device and shared memory"),
 )
 PARTS: tuple[Mapping[str, tuple[Value, ...]], ...] = (
-    {"VARIANT": ("tiles",), "PATCH": (0,), "num_stages": (2, 3, 4, 5, 6)},
-    {"VARIANT": ("boxes",), "BLOCK_M": (64, 128, 256), "BLOCK_K": (32, 64), "num_warps": (4, 8),
-     "num_stages": (3, 4, 5, 6)},
+    {"VARIANT": ("tiles",), "BLOCK_N": (16, 32, 64, 128, 256), "PATCH": (0,), "num_stages": (2, 3, 4, 5, 6)},
+    {"VARIANT": ("specialized",), "BLOCK_M": (128, 256), "BLOCK_N": (64, 128, 192, 256), "BLOCK_K": (32, 64),
+     "num_warps": (4,), "num_stages": (3, 4, 5, 6)},
+    {"VARIANT": ("boxes",), "BLOCK_M": (64, 128, 256), "BLOCK_N": (64, 128, 256), "BLOCK_K": (32, 64),
+     "num_warps": (4, 8), "num_stages": (3, 4, 5, 6)},
 )  # fmt: skip
 """Choices of each variant; a knob that is missing has all its choices."""
 
@@ -43,7 +50,7 @@ def tile_count(problem: Problem, config: Mapping[str, Any]) -> int:
     """Return the number of tiles of output pixels and filters."""
     found = layer(problem)
     tall = cdiv(found.pixels, config["BLOCK_M"])
-    if config["VARIANT"] == "boxes":
+    if config["VARIANT"] != "tiles":
         tall = count(problem, patch_of(problem, config))
     return tall * cdiv(found.filters, config["BLOCK_N"])
 
@@ -59,7 +66,9 @@ def tiles_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bo
     buffers = config["num_stages"] - (0 if wgmma else 1)
     # Threads add up exact fp32 products from values in registers, which a large tile has no room for.
     small = on_tensor_cores(problem) or config["BLOCK_M"] * config["BLOCK_N"] <= 32 * 32 * config["num_warps"]
-    return small and buffers * stage_bytes(product(problem), config) <= limits.shared_bytes
+    matrix = product(problem)
+    fits = small and accumulators_fit(matrix, config, limits)
+    return fits and buffers * stage_bytes(matrix, config) <= limits.shared_bytes
 
 
 def boxes_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
@@ -72,11 +81,42 @@ def boxes_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bo
         # A step of 128 bytes is the widest that the copy engine writes as the tensor cores read it.
         and 64 <= config["BLOCK_K"] * size <= 128
         and config["BLOCK_K"] <= max(32, found.channels)
-        and config["BLOCK_N"] >= 64
+        # Filters lie one pixel of the window after the other, and a step does not cross from one to the next.
+        and (found.channels % config["BLOCK_K"] == 0 or found.taps == 1)
         and has_view(problem, config["BLOCK_K"])
         and config["PATCH"] < len(patches(problem, config["BLOCK_M"]))
+        and accumulators_fit(product(problem), config, limits)
         and config["num_stages"] * stage_bytes(product(problem), config) + store_bytes <= limits.shared_bytes
     )
+
+
+def specialized_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Return whether the kernel whose warps have roles can run a config."""
+    tile, size = config["BLOCK_M"] * config["BLOCK_N"], itemsize(problem.dtype)
+    store_bytes = tile // store_count(config) * size
+    return (
+        can_describe(problem, limits)
+        # wgmma exists on Hopper only.
+        and limits.capability[0] == 9
+        and size == 2
+        and config["BLOCK_K"] <= max(32, layer(problem).channels)
+        and has_view(problem, config["BLOCK_K"])
+        and config["PATCH"] < len(patches(problem, config["BLOCK_M"]))
+        # Accumulators may take half of the registers of a group's threads; the rest holds addresses.
+        and tile <= 2 * 128 * 128
+        and config["num_stages"] * stage_bytes(product(problem), config) + store_bytes + 1024 <= limits.shared_bytes
+    )
+
+
+def store_count(config: Mapping[str, Any]) -> int:
+    """Return the number of pieces in which warps with roles store a tile; two leave room for another stage."""
+    return 2 if config["BLOCK_M"] * config["BLOCK_N"] == 2 * 128 * 128 else 1
+
+
+def in_powers_of_2(filters: int) -> tuple[int, int]:
+    """Return the powers of 2 whose sum is the number of filters: 128 and 64 of 192; a power of 2 and 0 otherwise."""
+    wide = 1 << filters.bit_length() - 1
+    return wide, filters - wide
 
 
 def can_describe(problem: Problem, limits: Limits) -> bool:
@@ -92,17 +132,15 @@ def worth_slicing(problem: Problem, config: Mapping[str, Any], limits: Limits) -
     return few and slices * 2 <= steps(problem, config["BLOCK_K"])
 
 
-_CAN = {"tiles": tiles_can, "boxes": boxes_can}
+_CAN = {"tiles": tiles_can, "boxes": boxes_can, "specialized": specialized_can}
 
 
 def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Return whether a config is feasible."""
     part = next(part for part in PARTS if config["VARIANT"] in part["VARIANT"])
-    matrix = product(problem)
     return bool(
         all(config[name] in choices for name, choices in part.items())
-        and suits(matrix, config, limits)
-        and accumulators_fit(matrix, config, limits)
+        and suits(product(problem), config, limits)
         and _CAN[config["VARIANT"]](problem, config, limits)
         and (config["SPLIT_K"] == 1 or worth_slicing(problem, config, limits))
     )
