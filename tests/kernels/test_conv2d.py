@@ -54,7 +54,7 @@ def run(asked: Problem, knobs: Mapping[str, Any], values: Mapping[str, Any]) -> 
 
 
 def wrong(asked: Problem, values: Mapping[str, Any]) -> bool:
-    return check.error(KERNEL, asked, values, {"out": values["out"]}) > torch.finfo(torch.float16).eps
+    return bool(check.error(KERNEL, asked, values, {"out": values["out"]}) > torch.finfo(torch.float16).eps)
 
 
 class TestLayer:
@@ -122,7 +122,7 @@ class TestPatches:
         assert (seen.shape, seen.strides) == ((2, 3, 4, 64), (9 * 7 * 64, 3 * 7 * 64, 2 * 64, 1))
 
 
-WAYS = {
+WAYS: dict[str, tuple[Problem, dict[str, Any]]] = {
     "tiles": (problem(2, 40, 7, 6, 24, **PAD), {}),
     "few channels": (problem(1, 5, 9, 8, 20, **PAD, stride_h=2), {}),
     "slices": (problem(1, 128, 5, 7, 40, **PAD), {"SPLIT_K": 6}),
@@ -285,7 +285,7 @@ def instructions(card: str, pairs: str) -> list[str]:
 
 
 def test_threads_copy_pixels_asynchronously() -> None:
-    for names in instructions("A100", "((same, tiles), (same, None), (halved, None), (small, None))"):
+    for names in instructions("A100", "((same, tiles), (small, None))"):
         assert "cp.async.cg" in names
         assert "mma.sync" in names
 
