@@ -43,6 +43,7 @@ SIZES: dict[str, list[tuple[int, ...]]] = {
     "layer_norm": [(1, 1), (3, 127)],
     "rms_norm": [(1, 1), (3, 127)],
     "max_pool2d": [(1, 1, 1, 1, 1), (2, 3, 7, 11, 3)],
+    "conv2d": [(2, 8, 9, 8, 3), (4, 8, 8, 5, 1)],
 }
 INTERPRETED = [
     pytest.param(ladder, size, dtype, id=f"{op}-{'x'.join(map(str, size))}-{dtype}")
@@ -140,7 +141,8 @@ def assert_all_fit(compiled: Compiled) -> None:
     launched -= {("softmax", "operations"), ("gelu", "operations")}  # torch's
     launched -= {("silu_mul", "operations"), ("silu_mul", "copies")}
     launched -= {("layer_norm", "operations"), ("rms_norm", "operations")}
-    launched -= {("gemm", "persistent")} if compiled.card is A100 else set()  # it has no copy engine
+    launched -= {("conv2d", "im2col")}
+    launched -= {("gemm", "persistent"), ("conv2d", "boxes")} if compiled.card is A100 else set()  # no copy engine
     assert {(op, name) for op, name, _, _ in compiled.found} == launched
     assert all(shared <= compiled.card.shared_bytes for _, _, shared, _ in compiled.found)
 
