@@ -18,7 +18,8 @@ class DefaultSettings:
     """Settings of the rules."""
 
     tile_speeds: Mapping[tuple[int, int], float] = field(default_factory=lambda: {
-        (128, 256): 1.0, (128, 192): 0.97, (128, 128): 0.94, (256, 128): 0.95, (64, 256): 0.85, (256, 64): 0.8,
+        (128, 320): 1.0, (128, 256): 1.0, (128, 192): 0.97, (128, 160): 0.95,
+        (128, 128): 0.94, (256, 128): 0.95, (64, 256): 0.85, (256, 64): 0.8,
         (64, 128): 0.78, (128, 64): 0.7, (64, 64): 0.58, (128, 32): 0.45, (64, 32): 0.34, (32, 64): 0.3, (32, 32): 0.2,
         (16, 64): 0.2, (128, 16): 0.14, (16, 32): 0.12, (64, 16): 0.12, (16, 16): 0.07,
     })  # fmt: skip
@@ -33,7 +34,7 @@ class DefaultSettings:
     """Cost of a program's first loads and its last stores, in the same unit, for a tile of 128 x 128."""
     waste: float = 1.15
     """Most elements along K that are read by steps of a depth, relative to the depth that reads fewest."""
-    stage_bytes: int = 49152
+    stage_bytes: int = 57344
     """Most bytes of a step."""
     shared_bytes: int = 224 * 1024
     """Most bytes of all steps in flight."""

@@ -10,7 +10,7 @@ from tuner.kernels.spec import Problem, Value
 
 
 def precision(problem: Problem) -> Value:
-    """Return how fp32 products are computed: `ieee` or `tf32`; `ieee` for other dtypes, which have one way."""
+    """Return how fp32 products are computed: `tf32`, torch's default, or `ieee`; `ieee` for other dtypes."""
     return dict(problem.attributes).get("precision", "ieee")
 
 
@@ -24,9 +24,12 @@ def convolved(problem: Problem, x: Any, weight: Any, bias: Any) -> Any:
     }
     if x.dtype != torch.float32:
         return torch.nn.functional.conv2d(x, weight, bias, **pairs)
-    cudnn = torch.backends.cudnn
-    with cudnn.flags(enabled=True, benchmark=cudnn.benchmark, allow_tf32=precision(problem) == "tf32"):
+    setting = torch.backends.cudnn.conv
+    before, setting.fp32_precision = setting.fp32_precision, precision(problem)
+    try:
         return torch.nn.functional.conv2d(x, weight, bias, **pairs)
+    finally:
+        setting.fp32_precision = before
 
 
 def activated(problem: Problem, x: Any) -> Any:

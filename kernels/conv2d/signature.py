@@ -31,7 +31,7 @@ SIGNATURE = Signature(
         Attribute("dilation_w", tuple(range(1, MOST_DILATION + 1)), 1, "columns between elements of a window"),
         Attribute("bias", (False, True), False, "whether bias (O,) is added to each pixel"),
         Attribute("activation", ("none", "relu", "silu", "gelu"), "none", "function of each sum"),
-        Attribute("precision", ("ieee", "tf32"), "ieee", "how fp32 products are computed", dtypes=("fp32",)),
+        Attribute("precision", ("tf32", "ieee"), "tf32", "how fp32 products are computed", dtypes=("fp32",)),
     ),
     size_limits=(
         *(SizeLimit(dim, 2**24) for dim in ("H", "W", "R", "S", "stride_h", "stride_w")),

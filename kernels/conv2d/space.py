@@ -23,7 +23,7 @@ KNOBS = (
         "tiles",
     ),
     Knob("BLOCK_M", (16, 32, 64, 128, 256), "output pixels of a tile"),
-    Knob("BLOCK_N", (16, 32, 64, 128, 192, 256), "filters of a tile"),
+    Knob("BLOCK_N", (16, 32, 64, 128, 160, 192, 256, 320), "filters of a tile"),
     Knob("BLOCK_K", (16, 32, 64, 128), "channels of a step; if there are fewer, of several pixels"),
     Knob("PATCH", tuple(range(CHOICES)), "which of the patches of BLOCK_M pixels boxes takes, by their number", 0),
     Knob("GROUP_M", (1, 4, 8, 16), "rows of tiles walked together, for reuse in L2; not compiled in"),
@@ -33,7 +33,7 @@ KNOBS = (
 )
 PARTS: tuple[Mapping[str, tuple[Value, ...]], ...] = (
     {"VARIANT": ("tiles",), "BLOCK_N": (16, 32, 64, 128, 256), "PATCH": (0,), "num_stages": (2, 3, 4, 5, 6)},
-    {"VARIANT": ("specialized",), "BLOCK_M": (128, 256), "BLOCK_N": (64, 128, 192, 256), "BLOCK_K": (32, 64),
+    {"VARIANT": ("specialized",), "BLOCK_M": (128, 256), "BLOCK_N": (64, 128, 160, 192, 256, 320), "BLOCK_K": (32, 64),
      "num_warps": (4,), "num_stages": (3, 4, 5, 6)},
     {"VARIANT": ("boxes",), "BLOCK_M": (64, 128, 256), "BLOCK_N": (64, 128, 256), "BLOCK_K": (32, 64),
      "num_warps": (4, 8), "num_stages": (3, 4, 5, 6)},
@@ -92,8 +92,9 @@ def boxes_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bo
 
 def specialized_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Return whether the kernel whose warps have roles can run a config."""
-    tile, size = config["BLOCK_M"] * config["BLOCK_N"], itemsize(problem.dtype)
-    store_bytes = tile // store_count(config) * size
+    block_m, size = config["BLOCK_M"], itemsize(problem.dtype)
+    wide, rest = in_powers_of_2(config["BLOCK_N"])
+    store_bytes = block_m * (wide // store_count(config) + rest) * size
     return (
         can_describe(problem, limits)
         # wgmma exists on Hopper only.
@@ -102,19 +103,19 @@ def specialized_can(problem: Problem, config: Mapping[str, Any], limits: Limits)
         and config["BLOCK_K"] <= max(32, layer(problem).channels)
         and has_view(problem, config["BLOCK_K"])
         and config["PATCH"] < len(patches(problem, config["BLOCK_M"]))
-        # Accumulators may take half of the registers of a group's threads; the rest holds addresses.
-        and tile <= 2 * 128 * 128
+        # Each thread holds 128 sums of two products, or 160 of one; its other registers hold addresses.
+        and block_m * config["BLOCK_N"] <= (2 * 128 * 160 if block_m == 128 else 2 * 128 * 128)
         and config["num_stages"] * stage_bytes(product(problem), config) + store_bytes + 1024 <= limits.shared_bytes
     )
 
 
 def store_count(config: Mapping[str, Any]) -> int:
     """Return the number of pieces in which warps with roles store a tile; two leave room for another stage."""
-    return 2 if config["BLOCK_M"] * config["BLOCK_N"] == 2 * 128 * 128 else 1
+    return 2 if config["BLOCK_M"] * in_powers_of_2(config["BLOCK_N"])[0] == 2 * 128 * 128 else 1
 
 
 def in_powers_of_2(filters: int) -> tuple[int, int]:
-    """Return the powers of 2 whose sum is the number of filters: 128 and 64 of 192; a power of 2 and 0 otherwise."""
+    """Return the powers of 2 whose sum is the number of filters: 256 and 64 of 320; a power of 2 and 0 otherwise."""
     wide = 1 << filters.bit_length() - 1
     return wide, filters - wide
 

@@ -2,7 +2,7 @@
 
 Each group has half of a patch. No copy waits for a product to be issued, and no product waits for an address. Gluon
 leaves layouts, barriers and the order of instructions to the kernel. The tensor cores read boxes of any shape, and
-tiles may have 192 columns.
+tiles may have 192 or 320 filters.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ def conv2d_specialized(
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, SPLIT_K: gl.constexpr,
     STAGES: gl.constexpr, STORES: gl.constexpr, ACTIVATION: gl.constexpr,
 ):  # fmt: skip
-    """Start the roles of a program. 192 filters are 128 and a rest of 64, each with its own descriptors."""
+    """Start the roles of a program. 320 filters are 256 and a rest of 64, each with its own descriptors."""
     PATCH: gl.constexpr = (BLOCK_M // (PATCH_P * PATCH_Q), PATCH_P, PATCH_Q)
     x_tiles = gl.allocate_shared_memory(x.dtype, [STAGES] + x.block_shape, x.layout)
     w_tiles = gl.allocate_shared_memory(x.dtype, [STAGES] + weight.block_shape, weight.layout)
