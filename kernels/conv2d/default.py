@@ -10,7 +10,7 @@ from tuner.kernels.conv2d.layer import layer, product, steps
 from tuner.kernels.conv2d.patches import patches
 from tuner.kernels.conv2d.space import SPLITS, on_tensor_cores, tile_count, valid
 from tuner.kernels.shared.tiling import rows_walked, stage_bytes
-from tuner.kernels.spec import Limits, Problem, Value, cdiv
+from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize
 
 
 @dataclass(frozen=True)
@@ -76,12 +76,10 @@ def candidates(problem: Problem, limits: Limits) -> Iterator[tuple[float, dict[s
 
 def filled(problem: Problem, config: Mapping[str, Any], limits: Limits) -> Iterator[Mapping[str, Value]]:
     """Yield feasible configs with a tile, best first: the deepest steps that waste little, and the most stages."""
-    area = config["BLOCK_M"] * config["BLOCK_N"]
-    most_warps = 8 if area > 128 * 128 or not on_tensor_cores(problem) else 4
     has_roles = config["VARIANT"] == "specialized"
     least = min(depth * steps(problem, depth) for depth in DEPTHS)
     for block_k in sorted(DEPTHS, key=lambda depth: (depth * steps(problem, depth) > SETTINGS.waste * least, -depth)):
-        for warps in (4,) if has_roles else (most_warps, 4, 2):
+        for warps in (4,) if has_roles else (most_warps(problem, config, limits), 4, 2):
             for stages in (6, 5, 4, 3) if has_roles else (4, 3, 2):
                 full = {
                     **config,
@@ -94,6 +92,17 @@ def filled(problem: Problem, config: Mapping[str, Any], limits: Limits) -> Itera
                 small = step <= SETTINGS.stage_bytes and step * stages <= SETTINGS.shared_bytes
                 if small and valid(problem, full, limits):
                     yield full
+
+
+def most_warps(problem: Problem, config: Mapping[str, Any], limits: Limits) -> int:
+    """Return the number of warps that have registers for a tile.
+
+    Tensor cores before Hopper read factors from registers, and channels that are not aligned are read one by one.
+    """
+    area, is_tiles = config["BLOCK_M"] * config["BLOCK_N"], config["VARIANT"] == "tiles"
+    by_element = is_tiles and layer(problem).channels * itemsize(problem.dtype) % 4 > 0
+    in_registers = is_tiles and limits.capability[0] != 9 and area >= 128 * 128
+    return 8 if area > 128 * 128 or in_registers or by_element or not on_tensor_cores(problem) else 4
 
 
 def walked(problem: Problem, block_m: int) -> int:

@@ -70,8 +70,9 @@ def product(problem: Problem) -> Problem:
 
 
 def steps(problem: Problem, block_k: int) -> int:
-    """Return the number of steps along K: blocks of channels of each pixel of a window, or of all of them."""
-    return cdiv(layer(problem).depth, block_k) if is_flat(problem, block_k) else taps_steps(problem, block_k)
+    """Return the number of steps along K of a tile that threads read."""
+    found = layer(problem)
+    return found.rows.window * run_steps(found, block_k) if has_runs(problem, block_k) else taps_steps(problem, block_k)
 
 
 def taps_steps(problem: Problem, block_k: int) -> int:
@@ -80,9 +81,16 @@ def taps_steps(problem: Problem, block_k: int) -> int:
     return found.taps * cdiv(found.channels, block_k)
 
 
-def is_flat(problem: Problem, block_k: int) -> bool:
-    """Return whether a step has elements of several pixels, since one has fewer channels than a step."""
-    return layer(problem).channels < block_k
+def run_steps(found: Layer, block_k: int) -> int:
+    """Return the number of steps along a row of a window, whose pixels are neighbours in memory."""
+    return cdiv(found.columns.window * found.channels, block_k)
+
+
+def has_runs(problem: Problem, block_k: int) -> bool:
+    """Return whether steps along rows of windows are fewer, and places in a row of the image fit 32 bits."""
+    found = layer(problem)
+    fewer = run_steps(found, block_k) < found.columns.window * cdiv(found.channels, block_k)
+    return fewer and found.columns.dilation == 1 and found.columns.size * found.channels < MOST_ROWS
 
 
 def check_axis(name: str, axis: Axis) -> None:

@@ -24,7 +24,9 @@ KNOBS = (
     ),
     Knob("BLOCK_M", (16, 32, 64, 128, 256), "output pixels of a tile"),
     Knob("BLOCK_N", (16, 32, 64, 128, 160, 192, 256, 320), "filters of a tile"),
-    Knob("BLOCK_K", (16, 32, 64, 128), "channels of a step; if there are fewer, of several pixels"),
+    Knob(
+        "BLOCK_K", (16, 32, 64, 128), "channels of a step, or elements of a row of a window if that takes fewer steps"
+    ),
     Knob("PATCH", tuple(range(CHOICES)), "which of the patches of BLOCK_M pixels boxes takes, by their number", 0),
     Knob("GROUP_M", (1, 4, 8, 16), "rows of tiles walked together, for reuse in L2; not compiled in"),
     Knob("SPLIT_K", SPLITS, "slices along K of each tile", 1),

@@ -10,16 +10,16 @@ import triton.language as tl
 
 from tuner.kernels.conv2d.arguments import compiled_in, sliced_count
 from tuner.kernels.conv2d.epilogue import activated
-from tuner.kernels.conv2d.layer import is_flat, layer
+from tuner.kernels.conv2d.layer import has_runs, layer
 from tuner.kernels.shared.products import corner_of, joined
 from tuner.kernels.shared.windows import power_of_2_in
 from tuner.kernels.spec import Launch, Problem, itemsize
 
 
 @triton.jit
-def within(h, w, H, W):
-    """Return which pixels are in the image."""
-    return (h >= 0) & (h < H) & (w >= 0) & (w < W)
+def within(place, size):
+    """Return which places are in the image, along one axis."""
+    return (place >= 0) & (place < size)
 
 
 @triton.jit(do_not_specialize=["group_m"])
@@ -27,21 +27,23 @@ def conv2d_tiles(
     x, weight, out, bias, partials, arrived, M, H, W, C_UNITS, N, P, Q, group_m,
     R: tl.constexpr, S: tl.constexpr, STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr,
     PADDING_H: tl.constexpr, PADDING_W: tl.constexpr, DILATION_H: tl.constexpr, DILATION_W: tl.constexpr,
-    CHANNELS: tl.constexpr, VECTOR: tl.constexpr, INSIDE: tl.constexpr, WHOLE_C: tl.constexpr,
+    RUN: tl.constexpr, VECTOR: tl.constexpr, INSIDE: tl.constexpr, WHOLE: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLIT_K: tl.constexpr,
     PRECISION: tl.constexpr, ACTIVATION: tl.constexpr,
 ):  # fmt: skip
     """Compute a tile, or a slice of it along K.
 
     No window is copied: a step along K reads BLOCK_K channels of one pixel of each window, at distances from the
-    windows' first pixels that are the same for all of them. If pixels have few channels, CHANNELS is their number, and
-    a step has several pixels.
+    windows' first pixels that are the same for all of them. With RUN, it reads BLOCK_K elements of a row of each
+    window, whose pixels are neighbours in memory.
     """
-    C = C_UNITS * VECTOR if CHANNELS == 0 else CHANNELS
+    C = C_UNITS * VECTOR
+    LENGTH = S * C if RUN else C
+    ACROSS: tl.constexpr = 1 if RUN else S
     slot = tl.program_id(0)
     first_m, first_n = corner_of(slot // SPLIT_K, M, N, group_m, BLOCK_M, BLOCK_N)
-    blocks = tl.cdiv(C, BLOCK_K)
-    steps = R * S * blocks if CHANNELS == 0 else tl.cdiv(R * S * C, BLOCK_K)
+    blocks = tl.cdiv(LENGTH, BLOCK_K)
+    steps = R * ACROSS * blocks
     first = steps * (slot % SPLIT_K) // SPLIT_K
     end = steps * (slot % SPLIT_K + 1) // SPLIT_K
 
@@ -57,30 +59,24 @@ def conv2d_tiles(
 
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for step in range(first, end):
-        if CHANNELS > 0:
-            at = step * BLOCK_K + k
-            tap = at // C
-            r = tap // S * DILATION_H
-            s = tap % S * DILATION_W
-            there = at < R * S * C
-            pixels = windows[:, None] + (r * row + s * C + at % C)[None, :]
-            mask = there[None, :] & within(h[:, None] + r[None, :], w[:, None] + s[None, :], H, W)
-            x_tile = tl.load(pixels, mask=mask, other=0.0)
-            w_tile = tl.load(filters[None, :] + at[:, None], mask=there[:, None], other=0.0)
+        tap = step // blocks
+        c = step % blocks * BLOCK_K + k
+        r = tap // ACROSS * DILATION_H
+        s = tap % ACROSS * DILATION_W
+        pixels = windows[:, None] + (r * row + s * C + c)[None, :]
+        read = filters[None, :] + (tap * LENGTH + c)[:, None]
+        if RUN:
+            place = (w * C)[:, None] + c[None, :]
+            inside = within(h + r, H)[:, None] & within(place, W * C)
         else:
-            tap = step // blocks
-            c = step % blocks * BLOCK_K + k
-            r = tap // S * DILATION_H
-            s = tap % S * DILATION_W
-            pixels = windows[:, None] + (r * row + s * C + c)[None, :]
-            read = filters[None, :] + (tap * C + c)[:, None]
-            inside = within(h + r, w + s, H, W)[:, None]
-            if WHOLE_C:
-                x_tile = tl.load(pixels) if INSIDE else tl.load(pixels, mask=inside, other=0.0)
-                w_tile = tl.load(read)
-            else:
-                x_tile = tl.load(pixels, mask=inside & (c < C)[None, :], other=0.0)
-                w_tile = tl.load(read, mask=(c < C)[:, None], other=0.0)
+            inside = (within(h + r, H) & within(w + s, W))[:, None]
+        if WHOLE:
+            x_tile = tl.load(pixels) if INSIDE else tl.load(pixels, mask=inside, other=0.0)
+            w_tile = tl.load(read)
+        else:
+            there = c < LENGTH
+            x_tile = tl.load(pixels, mask=inside & there[None, :], other=0.0)
+            w_tile = tl.load(read, mask=there[:, None], other=0.0)
         acc = tl.dot(x_tile, w_tile, acc, input_precision=PRECISION)
 
     done = True
@@ -97,6 +93,8 @@ def conv2d_tiles(
 def tiles(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any]) -> Launch:
     found = layer(problem)
     rows, columns, block_k = found.rows, found.columns, config["BLOCK_K"]
+    run = has_runs(problem, block_k)
+    length = found.channels * (columns.window if run else 1)
     vector = power_of_2_in(16 // itemsize(problem.dtype), found.channels)
     pointers = [tensors.get(name) for name in ("x", "weight", "out", "bias", "partials", "arrived")]
     sizes = (found.pixels, rows.size, columns.size, found.channels // vector, found.filters, rows.count, columns.count)
@@ -108,9 +106,9 @@ def tiles(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any
         | {
             "STRIDE_H": rows.stride,
             "STRIDE_W": columns.stride,
-            "CHANNELS": found.channels if is_flat(problem, block_k) else 0,
+            "RUN": run,
             "VECTOR": vector,
             "INSIDE": found.is_inside,
-            "WHOLE_C": found.channels % block_k == 0,
+            "WHOLE": length % block_k == 0,
         },
     )

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from tuner import catalog
 from tuner.errors import UsageError
-from tuner.kernels.conv2d.layer import MOST_ROWS, layer
+from tuner.kernels.conv2d.layer import MOST_ROWS, layer, steps
 from tuner.kernels.conv2d.patches import Patch, count, has_view, outputs, patches, view
 from tuner.kernels.conv2d.space import patch_of, tile_count
 from tuner.kernels.spec import Config, Launch, Operand, Problem
@@ -125,6 +125,7 @@ class TestPatches:
 WAYS: dict[str, tuple[Problem, dict[str, Any]]] = {
     "tiles": (problem(2, 40, 7, 6, 24, **PAD), {}),
     "few channels": (problem(1, 5, 9, 8, 20, **PAD, stride_h=2), {}),
+    "few channels in slices": (problem(2, 24, 9, 5, 20, **PAD, bias=True), {"SPLIT_K": 2}),
     "slices": (problem(1, 128, 5, 7, 40, **PAD), {"SPLIT_K": 6}),
     "boxes": (problem(3, 64, 9, 7, 72, **PAD), {"VARIANT": "boxes"}),
     "boxes in slices": (problem(1, 64, 12, 8, 64, **PAD, dilation_h=2), {"VARIANT": "boxes", "SPLIT_K": 4, "PATCH": 1}),
@@ -199,10 +200,13 @@ class TestLaunch:
         small = problem(2, 1280, 8, 8, 1280, **PAD)
         assert launched(small, {**roles, "SPLIT_K": 8}).grid == (80,)
 
-    def test_few_channels_make_steps_of_several_pixels(self) -> None:
+    def test_steps_go_along_rows_of_windows_if_that_takes_fewer(self) -> None:
         stem = problem(1, 3, 32, 32, 64, 7, stride_h=2, padding_h=3, padding_w=3)
-        assert (launched(stem, {}).kwargs["CHANNELS"], launched(stem, {}).kwargs["VECTOR"]) == (3, 1)
-        assert launched(problem(1, 64, 32, 32, 64), {}).kwargs["CHANNELS"] == 0
+        assert (launched(stem, {}).kwargs["RUN"], launched(stem, {}).kwargs["VECTOR"]) == (True, 1)
+        assert steps(stem, 32) == 7
+        apart = problem(1, 3, 32, 32, 64, 7, dilation_w=2)
+        assert (launched(apart, {}).kwargs["RUN"], steps(apart, 32)) == (False, 49)
+        assert not launched(problem(1, 64, 32, 32, 64), {}).kwargs["RUN"]
 
 
 class TestSpace:
