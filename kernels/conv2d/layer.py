@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from tuner.errors import UsageError
-from tuner.kernels.shared.windows import Axis, axis, is_inside
-from tuner.kernels.spec import Problem, cdiv
+from tuner.kernels.shared.windows import Axis, axis, is_inside, power_of_2_in
+from tuner.kernels.spec import Problem, cdiv, itemsize
 
 MOST_ROWS = 2**31 - 4096
 """Most output pixels, and most elements of a window: rounded up to whole blocks, they fit 32 bits."""
@@ -72,7 +72,9 @@ def product(problem: Problem) -> Problem:
 def steps(problem: Problem, block_k: int) -> int:
     """Return the number of steps along K of a tile that threads read."""
     found = layer(problem)
-    return found.rows.window * run_steps(found, block_k) if has_runs(problem, block_k) else taps_steps(problem, block_k)
+    if has_runs(problem, block_k):
+        return found.rows.window * cdiv(run_of(problem).length, block_k)
+    return taps_steps(problem, block_k)
 
 
 def taps_steps(problem: Problem, block_k: int) -> int:
@@ -81,16 +83,34 @@ def taps_steps(problem: Problem, block_k: int) -> int:
     return found.taps * cdiv(found.channels, block_k)
 
 
-def run_steps(found: Layer, block_k: int) -> int:
-    """Return the number of steps along a row of a window, whose pixels are neighbours in memory."""
-    return cdiv(found.columns.window * found.channels, block_k)
+@dataclass(frozen=True)
+class Run:
+    """Elements of x that are read as one. Made by `run_of`."""
+
+    unit: int
+    """Number of elements that are read at once, up to 16 bytes: all runs and rows of images are multiples of it."""
+    before: int
+    """Number of elements before the first of a window, so that all begin with a unit."""
+    length: int
+    """Number of elements from there to the last one in a row of a window, whose pixels are neighbours in memory."""
+
+
+@cache
+def run_of(problem: Problem) -> Run:
+    """Return the runs of elements in rows of windows."""
+    columns, C = layer(problem).columns, layer(problem).channels
+    unit = power_of_2_in(16 // itemsize(problem.dtype), columns.stride * C, columns.size * C)
+    while (columns.window * C + -columns.padding * C % unit) % unit:
+        unit //= 2
+    before = -columns.padding * C % unit
+    return Run(unit, before, columns.window * C + before)
 
 
 def has_runs(problem: Problem, block_k: int) -> bool:
-    """Return whether steps along rows of windows are fewer, and places in a row of the image fit 32 bits."""
+    """Return whether steps along rows of windows are fewer than those of one pixel each."""
     found = layer(problem)
-    fewer = run_steps(found, block_k) < found.columns.window * cdiv(found.channels, block_k)
-    return fewer and found.columns.dilation == 1 and found.columns.size * found.channels < MOST_ROWS
+    fewer = cdiv(run_of(problem).length, block_k) < found.columns.window * cdiv(found.channels, block_k)
+    return fewer and found.columns.dilation == 1
 
 
 def check_axis(name: str, axis: Axis) -> None:

@@ -202,7 +202,7 @@ class TestLaunch:
 
     def test_steps_go_along_rows_of_windows_if_that_takes_fewer(self) -> None:
         stem = problem(1, 3, 32, 32, 64, 7, stride_h=2, padding_h=3, padding_w=3)
-        assert (launched(stem, {}).kwargs["RUN"], launched(stem, {}).kwargs["VECTOR"]) == (True, 1)
+        assert [launched(stem, {}).kwargs[name] for name in ("RUN", "BEFORE", "UNIT")] == [True, 1, 2]
         assert steps(stem, 32) == 7
         apart = problem(1, 3, 32, 32, 64, 7, dilation_w=2)
         assert (launched(apart, {}).kwargs["RUN"], steps(apart, 32)) == (False, 49)
