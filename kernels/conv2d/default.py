@@ -26,12 +26,17 @@ class DefaultSettings:
     """Speed of the tensor cores with a tile (BLOCK_M, BLOCK_N), relative to the fastest; those of matrix products."""
     through_pointers: float = 0.8
     """Speed of tiles that threads read, relative to those of the copy engine."""
-    with_roles: float = 0.9
+    with_roles: float = 1.0
     """Speed of warps with roles, relative to boxes."""
+    shallow: float = 0.85
+    """Speed of boxes of 32 channels, relative to those of 64."""
     joining: float = 0.7e7
     """Cost of each slice that is joined to a tile of 128 x 128, in elements of a tile times K."""
     beginning: float = 4.0e6
-    """Cost of a program's first loads and its last stores, in the same unit, for a tile of 128 x 128."""
+    """Cost of a tile's first loads and its last stores, in the same unit, for a tile of 128 x 128.
+
+    Warps with roles load the next tile meanwhile, which hides half of it.
+    """
     waste: float = 1.15
     """Most elements along K that are read by steps of a depth, relative to the depth that reads fewest."""
     stage_bytes: int = 57344
@@ -56,20 +61,21 @@ def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
 
 def candidates(problem: Problem, limits: Limits) -> Iterator[tuple[float, dict[str, Value]]]:
     """Yield tiles of each variant and numbers of slices, with the cost of their waves."""
-    depth = layer(problem).depth
+    found = layer(problem)
     for (block_m, block_n), speed in SETTINGS.tile_speeds.items():
         area = block_m * block_n
         rates = {"tiles": speed * SETTINGS.through_pointers}
         if block_m >= 64 and block_n >= 64 and on_tensor_cores(problem) and patches(problem, block_m):
             # Boxes compute the transpose.
-            rates["boxes"] = SETTINGS.tile_speeds.get((block_n, block_m), speed)
+            whole = found.taps == 1 or found.channels % 64 == 0
+            rates["boxes"] = SETTINGS.tile_speeds.get((block_n, block_m), speed) * (1.0 if whole else SETTINGS.shallow)
             rates["specialized"] = speed * SETTINGS.with_roles
         for variant, rate in rates.items():
             tile: dict[str, Value] = {"VARIANT": variant, "PATCH": 0, "BLOCK_M": block_m, "BLOCK_N": block_n}
-            tiles = tile_count(problem, tile)
+            tiles, hidden = tile_count(problem, tile), 2 if variant == "specialized" else 1
             for slices in SPLITS if tiles <= limits.sm_count else (1,):
                 waves = cdiv(tiles * slices, limits.sm_count)
-                each = area * depth / slices / rate + SETTINGS.beginning * area / 2**14
+                each = area * found.depth / slices / rate + SETTINGS.beginning * area / 2**14 / hidden
                 joined = SETTINGS.joining * (slices - 1) * area / 2**14
                 yield waves * each + joined, tile | {"SPLIT_K": slices}
 

@@ -31,7 +31,7 @@ KNOBS = (
     Knob("GROUP_M", (1, 4, 8, 16), "rows of tiles walked together, for reuse in L2; not compiled in"),
     Knob("SPLIT_K", SPLITS, "slices along K of each tile", 1),
     Knob("num_warps", (2, 4, 8), "warps that share a tile and its accumulators"),
-    Knob("num_stages", (1, 2, 3, 4, 5, 6), "steps of the loop in flight between device and shared memory"),
+    Knob("num_stages", (2, 3, 4, 5, 6), "steps of the loop in flight between device and shared memory"),
 )
 PARTS: tuple[Mapping[str, tuple[Value, ...]], ...] = (
     {"VARIANT": ("tiles",), "BLOCK_N": (16, 32, 64, 128, 256), "PATCH": (0,), "num_stages": (2, 3, 4, 5, 6)},
