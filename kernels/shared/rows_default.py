@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tuner.kernels.shared import rows_space
-from tuner.kernels.shared.rows_space import can_be_odd, chunks, odd_columns, valid, vectors
-from tuner.kernels.spec import Limits, Problem, Value, itemsize, next_power_of_2
+from tuner.kernels.shared.rows_space import SHARED_REGISTERS, can_be_odd, chunks, odd_columns, valid, vectors
+from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize, next_power_of_2
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,8 @@ class DefaultSettings:
     """Most bytes of a row that shares a program with others."""
     tile_bytes: int = 4096
     """Bytes of the short rows of a program."""
+    programs: int = 4
+    """Fewest programs for each multiprocessor beside which a program has several rows."""
     chunk_bytes: int = 256
     """Fewest bytes of a chunk of a row that has several."""
     thread_bytes: int = 32
@@ -31,6 +34,12 @@ class DefaultSettings:
     """Fewest columns of an odd row that is read 16 bytes at once by default."""
     odd_values: int = 48
     """Most values of such a row that a thread holds."""
+    few_odd_values: int = 16
+    """As `odd_values`, if rows are few, in up to `most_threads` threads. They wait for memory once, and more threads
+    need less time for the rest."""
+    few_odd_rows: tuple[int, int] = (4, 1)
+    """Number of rows for each multiprocessor up to which odd rows are few: beside at most one vector, and beside two.
+    All that are not too short are then read 16 bytes at once. Vectors are read element by element."""
     odd_steps: tuple[int, ...] = (4, 2, 1)
     """Number of such rows of a program if there are a weight and a bias, best first."""
     looped: tuple[tuple[int, int, int], ...] = (
@@ -45,12 +54,26 @@ class DefaultSettings:
     """As `looped`, if there are a weight and a bias; tried first."""
     shared_columns: int = 32768
     """Number of columns from which few rows are shared by programs."""
+    shared_odd_columns: int = 16384
+    """As `shared_columns`, for odd rows beside two vectors: one program reads these element by element, and its
+    registers do not hold them (2026-11-30: 5 x 31,497 by one program 14.9 us, shared 5.1 us)."""
     shortest_part: int = 2048
     """Fewest columns of a program that shares a row."""
-    shared_waves: int = 2
-    """Number of such programs for each multiprocessor, unless their parts would be shorter than that."""
-    shared_warps: tuple[int, ...] = (4, 2, 8, 16)
-    """Warps of such a program, best first."""
+    shared_warps: tuple[int, ...] = (4, 2, 1, 8)
+    """Warps of such a program, best first. Two of 8 run at once, so that one reads while the other waits."""
+    streamed_warps: int = 4
+    """Most warps of such a program if not all of them run at once."""
+    exchange_columns: int = 32
+    """Number of columns that one multiprocessor reads while a further program takes its part and exchanges results.
+    Programs do so one after the other (2 ns each)."""
+    held_values: int = 96
+    """Number of registers in which a thread of such a program holds values, weights and biases. Aligned elements of
+    16 bits share one."""
+    spilled_columns: float = 2.5
+    """Number of columns that are read while a value beyond these is written to memory and read again."""
+    l2_bytes: int = 50 * 2**20
+    """Bytes of the L2 cache. If the rows that all multiprocessors loop over are longer, they are read twice from
+    memory (2026-11-30: 231 x 229,201 in a loop 197 us, shared 168 us)."""
 
 
 SETTINGS = DefaultSettings()
@@ -58,11 +81,9 @@ SETTINGS = DefaultSettings()
 
 def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     """Return a config that holds whole rows; longer rows are shared if they are few, else looped over."""
-    M, N = problem["M"], problem["N"]
-    candidates: list[Mapping[str, Value]] = []
-    if SETTINGS.shared_columns <= N and limits.sm_count > M:
-        candidates += _shared(problem, limits)
-    if SETTINGS.shortest_odd <= N and can_be_odd(problem):
+    N = problem["N"]
+    candidates: list[Mapping[str, Value]] = [*_shared(problem, limits)]
+    if can_be_odd(problem) and (SETTINGS.shortest_odd <= N or _is_few_odd(problem, limits)):
         candidates += _odd(problem, limits)
     candidates += _whole(problem, limits) if rows_space.SETTINGS.most_columns >= N else _looped(problem)
     return next((config for config in candidates if valid(problem, config, limits)), candidates[-1])
@@ -78,17 +99,20 @@ def _whole(problem: Problem, limits: Limits) -> Iterable[Mapping[str, Value]]:
     """Yield configs with as many short rows as fill a program, while each multiprocessor still has programs."""
     M, N = problem["M"], problem["N"]
     width, is_many = itemsize(problem.dtype), limits.sm_count < M
-    block_n = _chunk(N, width) if is_many else next_power_of_2(N)
+    # The longest rows fill the registers of the most threads, so none may be idle.
+    is_longest = next_power_of_2(N) * width > SETTINGS.thread_bytes * limits.threads_per_block
+    block_n = _chunk(N, width) if is_many or is_longest else next_power_of_2(N)
     row_bytes = block_n * chunks(N, block_n) * width
-    rows = min(SETTINGS.tile_bytes // row_bytes, M // limits.sm_count, rows_space.LARGEST_ROWS)
+    rows = min(SETTINGS.tile_bytes // row_bytes, M // (SETTINGS.programs * limits.sm_count), rows_space.LARGEST_ROWS)
     rows = _largest_power_of_2(rows if row_bytes <= SETTINGS.short_row else 1)
     is_aligned = N * width % 16 == 0
-    is_wide = rows * row_bytes > SETTINGS.most_threads * SETTINGS.thread_bytes
+    is_wide = rows * row_bytes > SETTINGS.most_threads * SETTINGS.thread_bytes and (is_many or not is_longest)
     threads = rows * row_bytes // (SETTINGS.thread_bytes * (2 if is_wide or not is_aligned else 1))
     threads = min(threads, rows * block_n * width // SETTINGS.access_bytes)
-    # Late weights leave registers to more programs. Few or misaligned ones are better under way early.
+    # Late weights leave registers to more programs, which layer norm needs for its two sums, one after the other. Few
+    # or misaligned ones are better under way early.
     late = is_many and is_aligned and vectors(problem) > 0
-    late = late and (rows > 1 or vectors(problem) > 1 or threads > SETTINGS.most_threads)
+    late = late and (rows > 1 or "bias" in problem.values or threads > SETTINGS.most_threads)
     fewest = _largest_power_of_2(min(threads, limits.threads_per_block) // limits.warp_size)
     for warps in (fewest, *(2**power for power in range(6))):
         yield _config("whole", block_n, warps, ROWS=rows, LATE=late)
@@ -98,10 +122,20 @@ def _odd(problem: Problem, limits: Limits) -> Iterable[Mapping[str, Value]]:
     """Yield configs that read odd rows 16 bytes at once, several a program if two vectors are read beside them."""
     N = odd_columns(problem["N"])
     block_n = _chunk(N, itemsize(problem.dtype))
-    threads = next_power_of_2(block_n * chunks(N, block_n) // SETTINGS.odd_values)
+    columns = block_n * chunks(N, block_n)
+    threads = next_power_of_2(columns // SETTINGS.odd_values)
+    if _is_few_odd(problem, limits):
+        most = min(SETTINGS.most_threads, block_n * itemsize(problem.dtype) // SETTINGS.access_bytes)
+        threads = max(threads, min(most, next_power_of_2(columns // SETTINGS.few_odd_values)))
     warps = max(1, min(threads, limits.threads_per_block) // limits.warp_size)
     for steps in SETTINGS.odd_steps if vectors(problem) > 1 else (1,):
         yield _config("odd", block_n, warps, STEPS=steps)
+
+
+def _is_few_odd(problem: Problem, limits: Limits) -> bool:
+    """Return whether rows are so few that each of an odd length waits for memory once."""
+    most: int = SETTINGS.few_odd_rows[vectors(problem) > 1] * limits.sm_count
+    return most >= problem["M"]
 
 
 def _chunk(N: int, width: int) -> int:
@@ -122,12 +156,48 @@ def _largest_power_of_2(most: int) -> int:
 
 
 def _shared(problem: Problem, limits: Limits) -> Iterable[Mapping[str, Value]]:
-    """Yield configs that share each row among programs, whose parts are as short as fills the card a few times."""
-    part = max(SETTINGS.shortest_part, problem["M"] * problem["N"] // (SETTINGS.shared_waves * limits.sm_count))
-    block_n = next_power_of_2(part)
-    while block_n < problem["N"]:
-        yield from (_config("shared", block_n, warps) for warps in SETTINGS.shared_warps)
-        block_n *= 2
+    """Return configs that share each row among programs, best first; none if one program for each row is better.
+
+    All programs run at once. Else rows are looped over, unless these are too few to fill the card, or too long to stay
+    in L2 meanwhile.
+    """
+    M, N, sm_count = problem["M"], problem["N"], limits.sm_count
+    is_costly = can_be_odd(problem) and vectors(problem) > 1
+    is_empty, can_loop = sm_count >= 2 * M, rows_space.SETTINGS.most_columns < N
+    leaves_l2 = N * itemsize(problem.dtype) * sm_count > SETTINGS.l2_bytes
+    if (SETTINGS.shared_odd_columns if is_costly else SETTINGS.shared_columns) > N:
+        return ()
+    if not (is_empty or leaves_l2 or (can_loop and sm_count > M)):
+        return ()
+    lengths = [2**power for power in range(SETTINGS.shortest_part.bit_length() - 1, N.bit_length())][::-1]
+    configs: list[Mapping[str, Any]]
+    configs = [_config("shared", length, warps) for length in lengths for warps in SETTINGS.shared_warps]
+    configs = [config for config in configs if valid(problem, config, limits)]
+    if at_once := [config for config in configs if _runs_at_once(problem, config, limits)]:
+        configs = at_once
+    elif is_empty or leaves_l2:
+        configs = [config for config in configs if config["num_warps"] <= SETTINGS.streamed_warps]
+    else:
+        return ()
+    return sorted(configs, key=lambda config: _shared_columns(problem, config, limits))
+
+
+def _runs_at_once(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Return whether all programs of a config that shares rows run at once."""
+    each = limits.registers_per_sm // (config["num_warps"] * limits.warp_size * SHARED_REGISTERS)
+    programs: int = problem["M"] * chunks(problem["N"], config["BLOCK_N"])
+    return programs <= each * limits.sm_count
+
+
+def _shared_columns(problem: Problem, config: Mapping[str, Any], limits: Limits) -> float:
+    """Return the time of a config that shares rows, in columns that one multiprocessor reads meanwhile."""
+    width, block_n = itemsize(problem.dtype), config["BLOCK_N"]
+    programs = problem["M"] * chunks(problem["N"], block_n)
+    others = vectors(problem) + bool(problem.values.get("residual"))
+    register = 1.0 if problem["N"] * width % 16 else width / 4
+    spilled = 1 + others * register - SETTINGS.held_values * config["num_warps"] * limits.warp_size / block_n
+    each = 1 + SETTINGS.spilled_columns * max(0.0, spilled)
+    return float(SETTINGS.exchange_columns * programs + each * cdiv(programs, limits.sm_count) * block_n)
 
 
 def _looped(problem: Problem) -> Iterable[Mapping[str, Value]]:

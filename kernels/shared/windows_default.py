@@ -7,7 +7,14 @@ from dataclasses import dataclass
 
 from tuner.kernels.shared import windows_space as space
 from tuner.kernels.shared.windows import Windows, power_of_2_in, windows
-from tuner.kernels.shared.windows_launch import UNROLLED_BLOCKS, UNROLLED_ROWS, UNROLLED_VALUES, tiles, unrolled
+from tuner.kernels.shared.windows_launch import (
+    UNROLLED_BLOCKS,
+    UNROLLED_ROWS,
+    UNROLLED_VALUES,
+    tiles,
+    unrolled,
+    vectors,
+)
 from tuner.kernels.shared.windows_space import has_reduced, has_tiles, least_channels, steps, valid
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, next_power_of_2
 
@@ -22,6 +29,14 @@ class DefaultSettings:
     """The same of nhwc."""
     rows: tuple[int, int, int] = (1, 2, 4)
     """Rows of outputs of a thread of nchw: if windows share no rows, fewer than half of them, or more."""
+    sides: tuple[int, ...] = (1, 2, 4, 8)
+    """Rows or columns of outputs of a thread of nchw that are tried instead."""
+    gain: float = 1.2
+    """Least ratio of estimated costs for which they are taken."""
+    registers: int = 64
+    """Most registers of a thread of nchw for what it reads and computes; with more, fewer threads run."""
+    waste: float = 1.05
+    """Ratio of threads of a row to those with outputs, or to the fewest, up to which more of them are neighbours."""
     pixel_rows: tuple[int, int, int] = (2, 2, 4)
     """The same of nhwc."""
     groups: tuple[int, ...] = (64, 32, 16, 8)
@@ -33,12 +48,16 @@ class DefaultSettings:
     shared_per_sm: int = 8
     """The same of programs that share long windows."""
     values: int = 16
-    """Number of elements of shared windows that a thread reads at once."""
+    """Number of elements of long windows that a thread reads at once."""
+    short_values: int = 32
+    """The same of short windows."""
+    full: float = 0.75
+    """Share of the programs of `shared_per_sm` that is enough, since windows are split into powers of two."""
     short: int = 256
     """Most elements of a contiguous window that is not looped over."""
     short_pixels: int = 128
     """The same if channels are contiguous."""
-    lanes: int = 16
+    lanes: int = 8
     """Threads along a short window."""
     block: int = 2048
     """Most neighbouring elements of a long window that a program reads at once."""
@@ -67,11 +86,7 @@ def is_shared(found: Windows) -> bool:
 
 def _tiled(found: Windows, limits: Limits) -> Iterator[dict[str, Value]]:
     """Yield configs in which a thread computes whole windows, from large tiles to small ones."""
-    rows, columns = found.rows, found.columns
-    shared = (rows.window > rows.stride) + (rows.window >= 2 * rows.stride)
-    most = (SETTINGS.pixel_rows if found.is_nhwc else SETTINGS.rows)[shared]
-    tile_p = min(most, next_power_of_2(rows.count)) if rows.reach <= UNROLLED_ROWS else 1
-    tile_q = min(_columns_of_a_thread(found), next_power_of_2(columns.count))
+    tile_p, tile_q = _outputs_of_a_thread(found)
     enough = SETTINGS.programs_per_sm * limits.sm_count
     tiled: dict[str, Value] = {"VARIANT": "tiles", "BLOCK_K": 1, "SPLIT": 1, "num_stages": 1}
     least = min(2, tile_q)
@@ -84,6 +99,44 @@ def _tiled(found: Windows, limits: Limits) -> Iterator[dict[str, Value]]:
             }  # fmt: skip
             if tiles(found, config) >= enough or (high, wide, warps) == (1, 1, 1):
                 yield config
+
+
+def _outputs_of_a_thread(found: Windows) -> tuple[int, int]:
+    """Return the rows and columns of outputs that a thread computes."""
+    rows, columns = found.rows, found.columns
+    shared = (rows.window > rows.stride) + (rows.window >= 2 * rows.stride)
+    most = (SETTINGS.pixel_rows if found.is_nhwc else SETTINGS.rows)[shared]
+    is_unrolled = rows.reach <= UNROLLED_ROWS
+    tile = (
+        min(most, next_power_of_2(rows.count)) if is_unrolled else 1,
+        min(_columns_of_a_thread(found), next_power_of_2(columns.count)),
+    )
+    if found.is_nhwc or not is_unrolled:
+        return tile
+    sides = [(high, wide) for high in (SETTINGS.sides if shared else (1,)) for wide in SETTINGS.sides]
+    tried = [(high, wide) for high, wide in sides if high <= 2 * rows.count and wide <= 2 * columns.count]
+    cheapest = min(tried, key=lambda tile: (_cost(found, *tile), tile))
+    return cheapest if _cost(found, *cheapest) * SETTINGS.gain < _cost(found, *tile) else tile
+
+
+def _cost(found: Windows, high: int, wide: int) -> float:
+    """Return the cost of an output of nchw, of which a thread computes high x wide; only ratios have a meaning.
+
+    Elements that are read and combined cost instructions. Stores of fewer neighbours than a thread has columns reach as
+    many sectors of L2 each. Threads that hold more than `registers` leave room for fewer others. The weights were
+    fitted to searches of drawn problems on an H200.
+    """
+    rows, columns = found.rows, found.columns
+    vector, stored = vectors(found, wide)
+    before = cdiv(columns.padding, vector)
+    read_rows = (high - 1) * rows.stride + rows.reach
+    read_columns = (before + cdiv((wide - 1) * columns.stride + columns.reach - columns.padding, vector)) * vector
+    read, outputs = read_rows * read_columns, high * wide
+    combined = read_rows * wide * (columns.window - 1) + outputs * (rows.window - 1)
+    stores = outputs // stored * max(1.0, wide * found.element_bytes / 4)
+    spilled = max(0, read * found.element_bytes // 4 + outputs - SETTINGS.registers)
+    idle = cdiv(rows.count, high) * high / rows.count * cdiv(columns.count, wide) * wide / columns.count
+    return ((read + combined) / 4 + read / vector / 4 + 2 * stores + 2 * spilled + 5) / outputs * idle
 
 
 def _columns_of_a_thread(found: Windows) -> int:
@@ -101,11 +154,13 @@ def _columns_of_a_thread(found: Windows) -> int:
 
 
 def _rows(found: Windows, tile_p: int, tile_q: int, lanes: int) -> tuple[int, int]:
-    """Return BLOCK_Q and BLOCK_N of nchw: as many threads along a row as leave the fewest of them idle."""
+    """Return BLOCK_Q and BLOCK_N of nchw: as many threads along a row as leave about the fewest of them idle."""
     along = cdiv(found.columns.count, tile_q)
     groups = next_power_of_2(along)
     if groups > SETTINGS.groups[-1]:
-        groups = min((g for g in SETTINGS.groups if g <= groups), key=lambda g: cdiv(along, g) * g)
+        least = min(cdiv(along, group) * group for group in SETTINGS.groups)
+        fits = (g for g in SETTINGS.groups if g <= groups and cdiv(along, g) * g <= SETTINGS.waste * least)
+        groups = next(fits, SETTINGS.groups[-1])
     most = next_power_of_2(found.images * found.channels * cdiv(found.rows.count, tile_p))
     return groups * tile_q, min(max(1, lanes // groups), most)
 
@@ -115,9 +170,17 @@ def _pixels(found: Windows, tile_p: int, tile_q: int, lanes: int) -> tuple[int, 
     vector = power_of_2_in(found.vector, found.channels)
     most = next_power_of_2(found.channels)
     channels = min(most, SETTINGS.channel_bytes // found.element_bytes, lanes * vector)
-    along = next_power_of_2(cdiv(found.columns.count, tile_q))
-    groups = min(along, max(1, lanes * vector // channels))
+    along = cdiv(found.columns.count, tile_q)
+    most_groups = min(next_power_of_2(along), max(1, lanes * vector // channels))
+    groups = _evenly(along, most_groups)
+    groups = groups if most * groups >= lanes * vector else most_groups
     return groups * tile_q, min(most, max(channels, lanes * vector // groups), 1024)
+
+
+def _evenly(along: int, most: int) -> int:
+    """Return the largest power of two up to `most` whose multiples leave few threads without one of `along` pixels."""
+    fits = (groups for groups in (most >> power for power in range(most.bit_length())))
+    return next((g for g in fits if g == 1 or cdiv(along, g) * g <= SETTINGS.waste * along), 1)
 
 
 def _reduced(found: Windows, limits: Limits) -> Iterator[dict[str, Value]]:
@@ -132,7 +195,7 @@ def _reduced(found: Windows, limits: Limits) -> Iterator[dict[str, Value]]:
         config["SPLIT"] = split = 1 << (max(1, split).bit_length() - 1)
         is_looped = not unrolled(found, config) and steps(found, block_k) >= SETTINGS.stages * split
         config["num_stages"] = SETTINGS.stages if is_looped else 1
-        if tiles(found, config) * split >= enough or last or (block_n == 1 and split > 1):
+        if tiles(found, config) * split >= SETTINGS.full * enough or last or (block_n == 1 and split > 1):
             yield config
 
 
@@ -146,7 +209,7 @@ def _shared_rows(found: Windows) -> list[tuple[int, int, int]]:
     length, tried = next_power_of_2(found.row_length), []
     is_long = not found.is_contiguous or length > SETTINGS.short
     for warps in SETTINGS.pixel_warps if is_long else SETTINGS.warps:
-        values = warps * 32 * SETTINGS.values
+        values = warps * 32 * (SETTINGS.values if is_long else SETTINGS.short_values)
         if not is_long:
             vector = found.vector if found.is_grouped else power_of_2_in(found.vector, found.elements)
             block_k = min(length, SETTINGS.lanes * vector)

@@ -172,6 +172,32 @@ def test_a_short_window_is_read_at_once_and_a_long_one_in_a_loop() -> None:
 
 
 @pytest.mark.parametrize(
+    ("values", "fits"),
+    [
+        pytest.param(  # odd rows of outputs are stored one element at a time: 4 columns of a thread are 4 sectors
+            {"B": 40, "C": 2048, "H": 60, "R": 3, "stride_h": 2}, lambda c: c["TILE_Q"] <= 2 and c["TILE_P"] >= 4,
+            id="stores of neighbours",
+        ),
+        pytest.param(  # 6 rows of 24 columns and 32 outputs are more registers than a quarter of those of a program
+            {"B": 32, "C": 192, "H": 64, "R": 3, "padding_h": 1, "padding_w": 1},
+            lambda c: c["TILE_P"] * c["TILE_Q"] == 16, id="registers",
+        ),
+        pytest.param(  # 8 pixels at once leave 4 of 32 threads idle in a row of 28
+            {"B": 48, "C": 512, "H": 28, "R": 9, "padding_h": 4, "padding_w": 4, "layout": "nhwc"},
+            lambda c: 28 % c["BLOCK_Q"] == 0, id="pixels of a row",
+        ),
+        pytest.param(
+            {"B": 64, "C": 256, "H": 128, "R": 2, "stride_h": 2}, lambda c: (c["TILE_P"], c["TILE_Q"]) == (1, 4),
+            id="windows that share nothing",
+        ),
+    ],
+)  # fmt: skip
+def test_the_default_of_a_thread_goes_by_what_it_reads_holds_and_stores(values: dict[str, Any], fits: Any) -> None:
+    default = {"stride_h": 1, "dtype": "bf16"} | values
+    assert fits(MAX.default_config(MAX.signature.problem(default), H200.limits))
+
+
+@pytest.mark.parametrize(
     ("values", "good"),
     [
         ({**window(3, 2, 1), "H": 112, "layout": "nchw"}, {"TILE_P": 4, "TILE_Q": 4, "BLOCK_Q": 64, "BLOCK_N": 8}),

@@ -32,7 +32,7 @@ def tuner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Invoked:
         ("softmax", "M=8 N=128 dtype=bf16", "", {"launch"}),
         ("gemm", "M=8192 dtype=bf16", "", {"compute"}),
         ("gemm", "M=896 N=2432 K=4096 dtype=bf16", TILES, {"waves"}),
-        ("gemm", "M=4096 dtype=bf16", f"{TILES} BLOCK_M=16 BLOCK_N=16 num_warps=2", {"rereads"}),
+        ("gemm", "M=4096 dtype=bf16", f"{TILES} BLOCK_M=32 BLOCK_N=32 num_warps=2", {"rereads"}),
     ],
 )
 def test_the_bottleneck_is_named(tuner: Invoked, op: str, values: str, config: str, expected: set[str]) -> None:
