@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import product as product_of
 from typing import Any
 
 from tuner.kernels.conv2d.layer import layer, product, steps
@@ -24,19 +25,20 @@ class DefaultSettings:
         (16, 64): 0.2, (128, 16): 0.14, (16, 32): 0.12, (64, 16): 0.12, (16, 16): 0.07,
     })  # fmt: skip
     """Speed of the tensor cores with a tile (BLOCK_M, BLOCK_N), relative to the fastest; those of matrix products."""
-    through_pointers: float = 0.8
+    through_pointers: float = 0.83
     """Speed of tiles that threads read, relative to those of the copy engine."""
-    with_roles: float = 1.0
-    """Speed of warps with roles, relative to boxes."""
-    shallow: float = 0.85
-    """Speed of boxes of 32 channels, relative to those of 64."""
-    joining: float = 0.7e7
-    """Cost of each slice that is joined to a tile of 128 x 128, in elements of a tile times K."""
-    beginning: float = 4.0e6
-    """Cost of a tile's first loads and its last stores, in the same unit, for a tile of 128 x 128.
-
-    Warps with roles load the next tile meanwhile, which hides half of it.
-    """
+    on_threads: float = 0.07
+    """Speed of products that threads compute, relative to tensor cores."""
+    waiting: float = 4.6e6
+    """Time from the issue of a step's loads to their arrival, in elements of a tile times K."""
+    joining: float = 1.9e7
+    """Cost of each slice that is joined to a tile of 128 x 128, in the same unit."""
+    beginning: float = 1.3e7
+    """Cost of a tile's first loads and its last stores, in the same unit, for a tile of 128 x 128."""
+    shown: float = 0.88
+    """Share of that cost that remains if other programs, or warps with other roles, work meanwhile."""
+    registers: int = 56
+    """Registers of a thread beside its sums."""
     waste: float = 1.15
     """Most elements along K that are read by steps of a depth, relative to the depth that reads fewest."""
     stage_bytes: int = 57344
@@ -48,56 +50,78 @@ class DefaultSettings:
 SETTINGS = DefaultSettings()
 DEPTHS = (64, 32, 16)
 """Depths of a step."""
+STAGES: Mapping[str, tuple[int, ...]] = {"tiles": (4, 3, 2), "boxes": (5, 4, 3), "specialized": (6, 5, 4, 3)}
+"""Numbers of stages of each variant."""
 
 
 def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
-    """Return the tile and the number of slices whose waves take least; with patches if the copy engine can."""
-    for _, config in sorted(candidates(problem, limits), key=lambda found: found[0]):
-        for found in filled(problem, config, limits):
-            return found
+    """Return the feasible config whose waves take least; with patches if the copy engine can."""
+    for *_, config in sorted(candidates(problem, limits), key=lambda found: found[:2]):
+        if valid(problem, config, limits):
+            return config
     small: dict[str, Value] = {"VARIANT": "tiles", "BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_K": 16, "PATCH": 0}
     return small | {"GROUP_M": 1, "SPLIT_K": 1, "num_warps": 2, "num_stages": 2}
 
 
-def candidates(problem: Problem, limits: Limits) -> Iterator[tuple[float, dict[str, Value]]]:
-    """Yield tiles of each variant and numbers of slices, with the cost of their waves."""
-    found = layer(problem)
-    for (block_m, block_n), speed in SETTINGS.tile_speeds.items():
-        area = block_m * block_n
-        rates = {"tiles": speed * SETTINGS.through_pointers}
-        if block_m >= 64 and block_n >= 64 and on_tensor_cores(problem) and patches(problem, block_m):
-            # Boxes compute the transpose.
-            whole = found.taps == 1 or found.channels % 64 == 0
-            rates["boxes"] = SETTINGS.tile_speeds.get((block_n, block_m), speed) * (1.0 if whole else SETTINGS.shallow)
-            rates["specialized"] = speed * SETTINGS.with_roles
-        for variant, rate in rates.items():
-            tile: dict[str, Value] = {"VARIANT": variant, "PATCH": 0, "BLOCK_M": block_m, "BLOCK_N": block_n}
-            tiles, hidden = tile_count(problem, tile), 2 if variant == "specialized" else 1
-            for slices in SPLITS if tiles <= limits.sm_count else (1,):
-                waves = cdiv(tiles * slices, limits.sm_count)
-                each = area * found.depth / slices / rate + SETTINGS.beginning * area / 2**14 / hidden
-                joined = SETTINGS.joining * (slices - 1) * area / 2**14
-                yield waves * each + joined, tile | {"SPLIT_K": slices}
+def candidates(problem: Problem, limits: Limits) -> Iterator[tuple[bool, float, dict[str, Value]]]:
+    """Yield configs of each variant: whether their steps waste reads, and the cost of their waves."""
+    counted = {depth: steps(problem, depth) for depth in DEPTHS}
+    least = min(depth * count for depth, count in counted.items())
+    for (block_m, block_n), variant in product_of(SETTINGS.tile_speeds, STAGES):
+        by_engine = block_m >= 64 and block_n >= 64 and on_tensor_cores(problem) and patches(problem, block_m)
+        if variant != "tiles" and not by_engine:
+            continue
+        tile: dict[str, Value] = {"VARIANT": variant, "BLOCK_M": block_m, "BLOCK_N": block_n, "PATCH": 0}
+        tile["GROUP_M"] = walked(problem, block_m)
+        count = tile_count(problem, tile)
+        splits = SPLITS if count <= limits.sm_count else (1,)
+        most = 4 if variant == "specialized" else most_warps(problem, tile, limits)
+        warps = (4,) if variant == "specialized" else tuple({most: 0, 4: 0, 2: 0})
+        for num_warps, block_k, stages in product_of(warps, DEPTHS, STAGES[variant]):
+            config = tile | {"BLOCK_K": block_k, "num_warps": num_warps, "num_stages": stages}
+            step = stage_bytes(product(problem), config)
+            if step > SETTINGS.stage_bytes or step * stages > SETTINGS.shared_bytes:
+                continue
+            wasteful = block_k * counted[block_k] > SETTINGS.waste * least or num_warps < most
+            for slices in splits:
+                sliced = config | {"SPLIT_K": slices}
+                yield wasteful, cost(problem, sliced, limits, count * slices, counted[block_k] / slices), sliced
 
 
-def filled(problem: Problem, config: Mapping[str, Any], limits: Limits) -> Iterator[Mapping[str, Value]]:
-    """Yield feasible configs with a tile, best first: the deepest steps that waste little, and the most stages."""
-    has_roles = config["VARIANT"] == "specialized"
-    least = min(depth * steps(problem, depth) for depth in DEPTHS)
-    for block_k in sorted(DEPTHS, key=lambda depth: (depth * steps(problem, depth) > SETTINGS.waste * least, -depth)):
-        for warps in (4,) if has_roles else (most_warps(problem, config, limits), 4, 2):
-            for stages in (6, 5, 4, 3) if has_roles else (4, 3, 2):
-                full = {
-                    **config,
-                    "BLOCK_K": block_k,
-                    "GROUP_M": walked(problem, int(config["BLOCK_M"])),
-                    "num_warps": warps,
-                    "num_stages": stages,
-                }
-                step = stage_bytes(product(problem), full)
-                small = step <= SETTINGS.stage_bytes and step * stages <= SETTINGS.shared_bytes
-                if small and valid(problem, full, limits):
-                    yield full
+def cost(problem: Problem, config: Mapping[str, Any], limits: Limits, programs: int, count: float) -> float:
+    """Return the cost of programs with a number of steps each, in elements of a tile times K.
+
+    A step takes the longer of its products and its share of the wait for loads, which all steps in flight share.
+    """
+    area, has_roles = config["BLOCK_M"] * config["BLOCK_N"], config["VARIANT"] == "specialized"
+    waves = cdiv(programs, limits.sm_count)
+    together = min(waves, resident(problem, config, limits))
+    in_flight = config["num_stages"] if has_roles else config["num_stages"] - 1
+    step = max(area * config["BLOCK_K"] / speed(problem, config), SETTINGS.waiting / (in_flight * together))
+    begun = 1 if has_roles else cdiv(waves, together)
+    beginnings = SETTINGS.beginning * (begun + SETTINGS.shown * (waves - begun))
+    joined = SETTINGS.joining * (config["SPLIT_K"] - 1)
+    return float(waves * count * step + (beginnings + joined) * area / 2**14)
+
+
+def speed(problem: Problem, config: Mapping[str, Any]) -> float:
+    """Return the speed of products in a tile, relative to the fastest."""
+    sides = config["BLOCK_M"], config["BLOCK_N"]
+    if config["VARIANT"] == "boxes":  # they compute the transpose
+        return SETTINGS.tile_speeds.get(sides[::-1], SETTINGS.tile_speeds[sides])
+    factor = SETTINGS.through_pointers if config["VARIANT"] == "tiles" else 1.0
+    return SETTINGS.tile_speeds[sides] * factor * (1.0 if on_tensor_cores(problem) else SETTINGS.on_threads)
+
+
+def resident(problem: Problem, config: Mapping[str, Any], limits: Limits) -> int:
+    """Return the number of programs that a multiprocessor has shared memory and registers for."""
+    if config["VARIANT"] == "specialized":
+        return 1
+    threads = config["num_warps"] * limits.warp_size
+    registers = config["BLOCK_M"] * config["BLOCK_N"] + SETTINGS.registers * threads
+    reserved = 1024  # bytes of shared memory that the driver takes from each program
+    shared = config["num_stages"] * stage_bytes(product(problem), config) + reserved
+    return max(1, min((limits.shared_bytes + reserved) // shared, limits.registers_per_sm // registers))
 
 
 def most_warps(problem: Problem, config: Mapping[str, Any], limits: Limits) -> int:
