@@ -35,6 +35,8 @@ class DefaultSettings:
     """Cost of each slice that is joined to a tile of 128 x 128, in the same unit."""
     beginning: float = 1.3e7
     """Cost of a tile's first loads and its last stores, in the same unit, for a tile of 128 x 128."""
+    most_in_flight: int = 4
+    """Most steps of a program whose waits are counted as shared."""
     shown: float = 0.88
     """Share of that cost that remains if other programs, or warps with other roles, work meanwhile."""
     registers: int = 56
@@ -96,7 +98,7 @@ def cost(problem: Problem, config: Mapping[str, Any], limits: Limits, programs: 
     area, has_roles = config["BLOCK_M"] * config["BLOCK_N"], config["VARIANT"] == "specialized"
     waves = cdiv(programs, limits.sm_count)
     together = min(waves, resident(problem, config, limits))
-    in_flight = config["num_stages"] if has_roles else config["num_stages"] - 1
+    in_flight = min(config["num_stages"] - (0 if has_roles else 1), SETTINGS.most_in_flight)
     step = max(area * config["BLOCK_K"] / speed(problem, config), SETTINGS.waiting / (in_flight * together))
     begun = 1 if has_roles else cdiv(waves, together)
     beginnings = SETTINGS.beginning * (begun + SETTINGS.shown * (waves - begun))
