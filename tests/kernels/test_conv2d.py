@@ -157,6 +157,19 @@ class TestResults:
         assert torch.equal(out.isnan(), expected.isnan())
         assert torch.allclose(out, expected, atol=0.02, rtol=0.01, equal_nan=True)
 
+    @pytest.mark.filterwarnings("ignore:overflow encountered in cast:RuntimeWarning")
+    @pytest.mark.parametrize("way", ["tiles", "boxes"])
+    def test_sums_that_the_dtype_cannot_hold_are_infinite_as_in_torch(self, way: str) -> None:
+        asked = problem(1, 32, 8, 9, 64, **PAD)
+        values = inputs(asked)
+        values["x"].fill_(0.0)
+        values["x"][0, 0], values["weight"][0, 0], values["weight"][1, 0] = 60000.0, 1.0, -1.0
+        out = run(asked, {"VARIANT": way}, values)
+        expected = functional.conv2d(values["x"], values["weight"], padding=1)
+        assert (out[0, 0] == INF).all()
+        assert (out[0, 1] == -INF).all()
+        assert torch.equal(out.isinf(), expected.isinf())
+
     @pytest.mark.parametrize("activation", ["none", "relu", "silu", "gelu"])
     def test_bias_and_activation_follow_the_sum(self, activation: str) -> None:
         asked = problem(1, 16, 5, 5, 20, **PAD, bias=True, activation=activation)
