@@ -53,7 +53,7 @@ SETTINGS = DefaultSettings()
 DEPTHS = (64, 32, 16)
 """Depths of a step."""
 STAGES: Mapping[str, tuple[int, ...]] = {"tiles": (4, 3, 2), "boxes": (5, 4, 3), "specialized": (6, 5, 4, 3)}
-"""Numbers of stages of each variant."""
+"""Stages that the default considers, by variant."""
 
 
 def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
