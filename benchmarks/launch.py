@@ -40,6 +40,7 @@ Case = tuple[str, dict[str, object], Callable[[Tensors], object], Callable[[Tens
 """An op, its problem, and its call of ours and torch's."""
 MATRIX: dict[str, object] = {"M": 64, "N": 128, "dtype": "fp32"}
 VECTOR: dict[str, object] = {"N": 8192, "dtype": "fp32"}
+LAYER: dict[str, object] = {"B": 1, "C": 64, "H": 8, "padding_h": 1, "padding_w": 1}
 IMAGES: dict[str, object] = {"B": 2, "C": 3, "H": 16, "R": 2, "dtype": "fp32"}
 
 
@@ -105,6 +106,11 @@ CASES: list[Case] = [
     (
         "avg_pool2d", IMAGES,
         lambda t: ops.avg_pool2d(t["x"], 2, out=t["out"]), lambda t: torch.nn.functional.avg_pool2d(t["x"], 2),
+    ),
+    (
+        "conv2d", LAYER,
+        lambda t: ops.conv2d(t["x"], t["weight"], padding=1, out=t["out"]),
+        lambda t: torch.nn.functional.conv2d(t["x"], t["weight"], padding=1),
     ),
     (
         "copy_column", MATRIX,

@@ -44,8 +44,9 @@ SIZES: dict[str, list[tuple[int, ...]]] = {
     "rms_norm": [(1, 1), (3, 127)],
     "max_pool2d": [(1, 1, 1, 1, 1), (2, 3, 7, 11, 3)],
     "attention": [(1, 1, 1, 1, 16), (1, 2, 67, 130, 64)],
+    "conv2d": [(2, 8, 9, 8, 3), (4, 8, 8, 5, 1)],
 }
-NAMES = {"max_pool2d": "BCHWR", "attention": "BHMND"}
+NAMES = {"max_pool2d": "BCHWR", "conv2d": "BCHWR", "attention": "BHMND"}
 """Names of the sizes, if they are not of a matrix or a product."""
 INTERPRETED = [
     pytest.param(ladder, size, dtype, id=f"{op}-{'x'.join(map(str, size))}-{dtype}")
@@ -145,8 +146,9 @@ def assert_all_fit(compiled: Compiled) -> None:
     launched -= {("softmax", "operations"), ("gelu", "operations")}  # torch's
     launched -= {("silu_mul", "operations"), ("silu_mul", "copies")}
     launched -= {("layer_norm", "operations"), ("rms_norm", "operations"), ("attention", "operations")}
-    hopper = {("gemm", "persistent"), ("attention", "roles"), ("attention", "wide blocks")}  # with the copy engine
-    launched -= hopper if compiled.card is A100 else set()
+    launched -= {("conv2d", "im2col")}
+    hopper = {("gemm", "persistent"), ("attention", "roles"), ("attention", "wide blocks"), ("conv2d", "boxes")}
+    launched -= hopper if compiled.card is A100 else set()  # no copy engine
     assert {(op, name) for op, name, _, _ in compiled.found} == launched
     assert all(shared <= compiled.card.shared_bytes for _, _, shared, _ in compiled.found)
 

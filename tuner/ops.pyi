@@ -7,6 +7,7 @@ from torch import Tensor
 from tuner.kernels.add.call import add as add
 from tuner.kernels.attention.call import attention as attention
 from tuner.kernels.avg_pool2d.call import avg_pool2d as avg_pool2d
+from tuner.kernels.conv2d.call import conv2d as conv2d
 from tuner.kernels.copy_column.call import copy_column as copy_column
 from tuner.kernels.gelu.call import gelu as gelu
 from tuner.kernels.gemm.call import gemm as gemm

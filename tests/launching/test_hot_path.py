@@ -40,6 +40,8 @@ X, Y, OUT, VECTOR, OF_ROWS = drawn(8, 8), drawn(8, 8), torch.empty(8, 8), drawn(
 HALF, HALF_OUT, BYTES, SCALE = X.bfloat16(), OUT.bfloat16(), X.to(torch.float8_e4m3fn), torch.ones(1)
 HEADS, HEADS_OUT = drawn(1, 2, 4, 8).bfloat16(), torch.empty(1, 2, 4, 8, dtype=torch.bfloat16)
 COLUMNS, IMAGE, POOLED = BYTES.t(), drawn(1, 2, 4, 4), torch.empty(1, 2, 2, 2)
+LAST, FILTERS = IMAGE.bfloat16().to(memory_format=torch.channels_last), drawn(2, 2, 1, 1).bfloat16()
+LAST_OUT = torch.empty_like(LAST)
 ALWAYS = ["launch", "is_dynamo_compiling", "_len_torch_dispatch_stack", "get", "ran"]
 EACH_TENSOR = ["data_ptr", "stride", "get_device", "is_neg"]
 CACHED = ["found", "is_dynamo_compiling"]
@@ -48,6 +50,7 @@ REPEATED: dict[str, tuple[Callable[[], object], int, list[str]]] = {
     "add": (lambda: ops.add(X, Y, out=OUT), 3, []),
     "attention": (lambda: ops.attention(HEADS, HEADS, HEADS, HEADS_OUT, causal=True), 4, []),
     "avg_pool2d": (lambda: ops.avg_pool2d(IMAGE, 2, out=POOLED), 2, ["image_of", *CACHED]),
+    "conv2d": (lambda: ops.conv2d(LAST, FILTERS, HALF[0, :2], out=LAST_OUT), 4, [*CACHED, "<lambda>"]),
     "copy_column": (
         lambda: ops.copy_column(X, 3, out=OF_ROWS), 2,
         ["_column", "select", "is_neg", "is_pinned", "is_conj", "is_conj"],

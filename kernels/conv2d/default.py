@@ -1,0 +1,142 @@
+"""Default config of conv2d: the tile whose waves over the multiprocessors take least."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import product as product_of
+from typing import Any
+
+from tuner.kernels.conv2d.layer import layer, product, steps
+from tuner.kernels.conv2d.patches import patches
+from tuner.kernels.conv2d.space import SPLITS, on_tensor_cores, tile_count, valid
+from tuner.kernels.shared.tiling import rows_walked, stage_bytes
+from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize
+
+
+@dataclass(frozen=True)
+class DefaultSettings:
+    """Settings of the rules."""
+
+    tile_speeds: Mapping[tuple[int, int], float] = field(default_factory=lambda: {
+        (128, 320): 1.0, (128, 256): 1.0, (128, 192): 0.97, (128, 160): 0.95,
+        (128, 128): 0.94, (256, 128): 0.95, (64, 256): 0.85, (256, 64): 0.8,
+        (64, 128): 0.78, (128, 64): 0.7, (64, 64): 0.58, (128, 32): 0.45, (64, 32): 0.34, (32, 64): 0.3, (32, 32): 0.2,
+        (16, 64): 0.2, (128, 16): 0.14, (16, 32): 0.12, (64, 16): 0.12, (16, 16): 0.07,
+    })  # fmt: skip
+    """Speed of the tensor cores with a tile (BLOCK_M, BLOCK_N), relative to the fastest; those of matrix products."""
+    through_pointers: float = 0.83
+    """Speed of tiles that threads read, relative to those of the copy engine."""
+    on_threads: float = 0.07
+    """Speed of products that threads compute, relative to tensor cores."""
+    waiting: float = 4.6e6
+    """Time from the issue of a step's loads to their arrival, in elements of a tile times K."""
+    joining: float = 1.9e7
+    """Cost of each slice that is joined to a tile of 128 x 128, in the same unit."""
+    beginning: float = 1.3e7
+    """Cost of a tile's first loads and its last stores, in the same unit, for a tile of 128 x 128."""
+    most_in_flight: int = 4
+    """Most steps of a program whose waits are counted as shared."""
+    shown: float = 0.88
+    """Share of that cost that remains if other programs, or warps with other roles, work meanwhile."""
+    registers: int = 56
+    """Registers of a thread beside its sums."""
+    waste: float = 1.15
+    """Most elements along K that are read by steps of a depth, relative to the depth that reads fewest."""
+    stage_bytes: int = 57344
+    """Most bytes of a step."""
+    shared_bytes: int = 224 * 1024
+    """Most bytes of all steps in flight."""
+
+
+SETTINGS = DefaultSettings()
+DEPTHS = (64, 32, 16)
+"""Depths of a step."""
+STAGES: Mapping[str, tuple[int, ...]] = {"tiles": (4, 3, 2), "boxes": (5, 4, 3), "specialized": (6, 5, 4, 3)}
+"""Stages that the default considers, by variant."""
+
+
+def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
+    """Return the feasible config whose waves take least; with patches if the copy engine can."""
+    for *_, config in sorted(candidates(problem, limits), key=lambda found: found[:2]):
+        if valid(problem, config, limits):
+            return config
+    small: dict[str, Value] = {"VARIANT": "tiles", "BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_K": 16, "PATCH": 0}
+    return small | {"GROUP_M": 1, "SPLIT_K": 1, "num_warps": 2, "num_stages": 2}
+
+
+def candidates(problem: Problem, limits: Limits) -> Iterator[tuple[bool, float, dict[str, Value]]]:
+    """Yield configs of each variant: whether their steps waste reads, and the cost of their waves."""
+    counted = {depth: steps(problem, depth) for depth in DEPTHS}
+    least = min(depth * count for depth, count in counted.items())
+    for (block_m, block_n), variant in product_of(SETTINGS.tile_speeds, STAGES):
+        by_engine = block_m >= 64 and block_n >= 64 and on_tensor_cores(problem) and patches(problem, block_m)
+        if variant != "tiles" and not by_engine:
+            continue
+        tile: dict[str, Value] = {"VARIANT": variant, "BLOCK_M": block_m, "BLOCK_N": block_n, "PATCH": 0}
+        tile["GROUP_M"] = walked(problem, block_m)
+        count = tile_count(problem, tile)
+        splits = SPLITS if count <= limits.sm_count else (1,)
+        most = 4 if variant == "specialized" else most_warps(problem, tile, limits)
+        warps = (4,) if variant == "specialized" else tuple({most: 0, 4: 0, 2: 0})
+        for num_warps, block_k, stages in product_of(warps, DEPTHS, STAGES[variant]):
+            config = tile | {"BLOCK_K": block_k, "num_warps": num_warps, "num_stages": stages}
+            step = stage_bytes(product(problem), config)
+            if step > SETTINGS.stage_bytes or step * stages > SETTINGS.shared_bytes:
+                continue
+            wasteful = block_k * counted[block_k] > SETTINGS.waste * least or num_warps < most
+            for slices in splits:
+                sliced = config | {"SPLIT_K": slices}
+                yield wasteful, cost(problem, sliced, limits, count * slices, counted[block_k] / slices), sliced
+
+
+def cost(problem: Problem, config: Mapping[str, Any], limits: Limits, programs: int, count: float) -> float:
+    """Return the cost of programs with a number of steps each, in elements of a tile times K.
+
+    A step takes the longer of its products and its share of the wait for loads, which all steps in flight share.
+    """
+    area, has_roles = config["BLOCK_M"] * config["BLOCK_N"], config["VARIANT"] == "specialized"
+    waves = cdiv(programs, limits.sm_count)
+    together = min(waves, resident(problem, config, limits))
+    in_flight = min(config["num_stages"] - (0 if has_roles else 1), SETTINGS.most_in_flight)
+    step = max(area * config["BLOCK_K"] / speed(problem, config), SETTINGS.waiting / (in_flight * together))
+    begun = 1 if has_roles else cdiv(waves, together)
+    beginnings = SETTINGS.beginning * (begun + SETTINGS.shown * (waves - begun))
+    joined = SETTINGS.joining * (config["SPLIT_K"] - 1)
+    return float(waves * count * step + (beginnings + joined) * area / 2**14)
+
+
+def speed(problem: Problem, config: Mapping[str, Any]) -> float:
+    """Return the speed of products in a tile, relative to the fastest."""
+    sides = config["BLOCK_M"], config["BLOCK_N"]
+    if config["VARIANT"] == "boxes":  # they compute the transpose
+        return SETTINGS.tile_speeds.get(sides[::-1], SETTINGS.tile_speeds[sides])
+    factor = SETTINGS.through_pointers if config["VARIANT"] == "tiles" else 1.0
+    return SETTINGS.tile_speeds[sides] * factor * (1.0 if on_tensor_cores(problem) else SETTINGS.on_threads)
+
+
+def resident(problem: Problem, config: Mapping[str, Any], limits: Limits) -> int:
+    """Return the number of programs that a multiprocessor has shared memory and registers for."""
+    if config["VARIANT"] == "specialized":
+        return 1
+    threads = config["num_warps"] * limits.warp_size
+    registers = config["BLOCK_M"] * config["BLOCK_N"] + SETTINGS.registers * threads
+    reserved = 1024  # bytes of shared memory that the driver takes from each program
+    shared = config["num_stages"] * stage_bytes(product(problem), config) + reserved
+    return max(1, min((limits.shared_bytes + reserved) // shared, limits.registers_per_sm // registers))
+
+
+def most_warps(problem: Problem, config: Mapping[str, Any], limits: Limits) -> int:
+    """Return the number of warps that have registers for a tile.
+
+    Tensor cores before Hopper read factors from registers, and channels that are not aligned are read one by one.
+    """
+    area, is_tiles = config["BLOCK_M"] * config["BLOCK_N"], config["VARIANT"] == "tiles"
+    by_element = is_tiles and layer(problem).channels * itemsize(problem.dtype) % 4 > 0
+    in_registers = is_tiles and limits.capability[0] != 9 and area >= 128 * 128
+    return 8 if area > 128 * 128 or in_registers or by_element or not on_tensor_cores(problem) else 4
+
+
+def walked(problem: Problem, block_m: int) -> int:
+    """Return the default number of rows of tiles walked together, GROUP_M."""
+    return max(1, rows_walked(product(problem), block_m) // 4 * 4)

@@ -1,0 +1,100 @@
+"""Patches: the output pixels of a tile of variant `boxes`, and x as the copy engine reads it for them."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import product
+from typing import NamedTuple
+
+from tuner.kernels.conv2d.layer import layer
+from tuner.kernels.spec import Problem, cdiv, next_power_of_2
+
+CHOICES = 3
+"""Number of patches of each size that are tried."""
+
+
+class Patch(NamedTuple):
+    """Number of images of a tile, and of rows and columns of each: powers of two."""
+
+    images: int
+    rows: int
+    columns: int
+
+    def halved(self) -> Patch:
+        """Return half of the patch, whose pixels are successive: half of the images, else of the rows or columns."""
+        if self.images > 1:
+            return self._replace(images=self.images // 2)
+        if self.rows > 1:
+            return self._replace(rows=self.rows // 2)
+        return self._replace(columns=self.columns // 2)
+
+
+def outputs(problem: Problem) -> Patch:
+    """Return the numbers of images, rows and columns that are cut into patches.
+
+    Pixels of a product of matrices are one long row.
+    """
+    found = layer(problem)
+    if found.is_matrix:
+        return Patch(1, 1, found.pixels)
+    return Patch(found.images, found.rows.count, found.columns.count)
+
+
+def count(problem: Problem, patch: Patch) -> int:
+    """Return the number of patches."""
+    images, rows, columns = outputs(problem)
+    return cdiv(images, patch.images) * cdiv(rows, patch.rows) * cdiv(columns, patch.columns)
+
+
+@cache
+def patches(problem: Problem, pixels: int) -> tuple[Patch, ...]:
+    """Return the patches with a number of pixels that cover the outputs with fewest tiles, widest first.
+
+    A patch has at most the next power of two of images, rows and columns, and 256 of each, as many as the copy engine
+    takes.
+    """
+    most = [min(256, next_power_of_2(size)) for size in outputs(problem)]
+    powers = [[2**power for power in range(size.bit_length())] for size in most]
+    found = [Patch(*sides) for sides in product(*powers) if sides[0] * sides[1] * sides[2] == pixels]
+    return tuple(sorted(found, key=lambda patch: (count(problem, patch), -patch.columns, -patch.rows))[:CHOICES])
+
+
+class View(NamedTuple):
+    """x as the copy engine reads it, channels last: one element from each of `rows` x `columns` pixels is a phase."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    phases: tuple[int, int]
+    """Rows and columns of a phase; (1, 1) if windows are neighbours."""
+
+
+def view(problem: Problem) -> View:
+    """Return the view of x in which neighbouring windows are neighbours.
+
+    With strides, pixels of a phase (row % stride, column % stride) are an image of their own: (B, H / stride, stride,
+    W / stride, stride x C). Windows of one pixel without padding have only the first phase.
+    """
+    found = layer(problem)
+    rows, columns, C = found.rows, found.columns, found.channels
+    pitches = (rows.size * columns.size * C, columns.size * C, C)
+    if found.is_matrix:
+        return View((1, 1, found.pixels, C), (found.pixels * C, found.pixels * C, C, 1), (1, 1))
+    if found.taps == 1 and rows.padding == columns.padding == 0:
+        shape = (found.images, rows.count, columns.count, C)
+        return View(shape, (pitches[0], rows.stride * pitches[1], columns.stride * C, 1), (1, 1))
+    if rows.stride == columns.stride == 1:
+        return View((found.images, rows.size, columns.size, C), (*pitches, 1), (1, 1))
+    high, wide = rows.stride, columns.stride
+    return View(
+        (found.images, rows.size // high, high, columns.size // wide, wide * C),
+        (pitches[0], high * pitches[1], pitches[1], wide * C, 1),
+        (high, wide),
+    )
+
+
+def has_view(problem: Problem, block_k: int) -> bool:
+    """Return whether phases are images: their stride divides the image, and a step the channels."""
+    found = layer(problem)
+    high, wide = view(problem).phases
+    even = found.rows.size % high == 0 and found.columns.size % wide == 0
+    return (high, wide) == (1, 1) or (even and found.channels % block_k == 0)

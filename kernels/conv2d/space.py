@@ -1,0 +1,149 @@
+"""Feasible configs of conv2d: the single statement of the rules, by variant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tuner.kernels.conv2d.layer import layer, product, steps
+from tuner.kernels.conv2d.patches import CHOICES, Patch, count, has_view, patches
+from tuner.kernels.conv2d.reference import precision
+from tuner.kernels.shared.tiling import accumulators_fit, stage_bytes, suits
+from tuner.kernels.spec import Knob, Limits, Problem, Value, cdiv, itemsize
+
+SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
+SLICES_PER_SM = 4
+"""Most slices for each multiprocessor."""
+
+KNOBS = (
+    Knob(
+        "VARIANT",
+        ("tiles", "boxes", "specialized"),
+        "tiles: through pointers; boxes: patches by the copy engine (Hopper on); specialized: with roles for warps",
+        "tiles",
+    ),
+    Knob("BLOCK_M", (16, 32, 64, 128, 256), "output pixels of a tile"),
+    Knob("BLOCK_N", (16, 32, 64, 128, 160, 192, 256, 320), "filters of a tile"),
+    Knob(
+        "BLOCK_K", (16, 32, 64, 128), "channels of a step, or elements of a row of a window if that takes fewer steps"
+    ),
+    Knob("PATCH", tuple(range(CHOICES)), "which of the patches of BLOCK_M pixels boxes takes, by their number", 0),
+    Knob("GROUP_M", (1, 4, 8, 16), "rows of tiles walked together, for reuse in L2; not compiled in"),
+    Knob("SPLIT_K", SPLITS, "slices along K of each tile", 1),
+    Knob("num_warps", (2, 4, 8), "warps that share a tile and its accumulators"),
+    Knob("num_stages", (2, 3, 4, 5, 6), "steps of the loop in flight between device and shared memory"),
+)
+PARTS: tuple[Mapping[str, tuple[Value, ...]], ...] = (
+    {"VARIANT": ("tiles",), "BLOCK_N": (16, 32, 64, 128, 256), "PATCH": (0,), "num_stages": (2, 3, 4, 5, 6)},
+    {"VARIANT": ("specialized",), "BLOCK_M": (128, 256), "BLOCK_N": (64, 128, 160, 192, 256, 320), "BLOCK_K": (32, 64),
+     "num_warps": (4,), "num_stages": (3, 4, 5, 6)},
+    {"VARIANT": ("boxes",), "BLOCK_M": (64, 128, 256), "BLOCK_N": (64, 128, 256), "BLOCK_K": (32, 64),
+     "num_warps": (4, 8), "num_stages": (3, 4, 5, 6)},
+)  # fmt: skip
+"""Choices of each variant; a knob that is missing has all its choices."""
+
+
+def patch_of(problem: Problem, config: Mapping[str, Any]) -> Patch:
+    """Return the patch of a config of boxes."""
+    return patches(problem, config["BLOCK_M"])[config["PATCH"]]
+
+
+def tile_count(problem: Problem, config: Mapping[str, Any]) -> int:
+    """Return the number of tiles of output pixels and filters."""
+    found = layer(problem)
+    tall = cdiv(found.pixels, config["BLOCK_M"])
+    if config["VARIANT"] != "tiles":
+        tall = count(problem, patch_of(problem, config))
+    return tall * cdiv(found.filters, config["BLOCK_N"])
+
+
+def on_tensor_cores(problem: Problem) -> bool:
+    """Return whether tensor cores compute the products; exact fp32 products are computed by threads."""
+    return problem.dtype != "fp32" or precision(problem) == "tf32"
+
+
+def tiles_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Return whether the kernel that reads through pointers can run a config."""
+    wgmma = limits.capability[0] == 9 and config["BLOCK_M"] >= 64 and config["num_warps"] >= 4
+    buffers = config["num_stages"] - (0 if wgmma else 1)
+    # Threads add up exact fp32 products from values in registers, which a large tile has no room for.
+    small = on_tensor_cores(problem) or config["BLOCK_M"] * config["BLOCK_N"] <= 32 * 32 * config["num_warps"]
+    matrix = product(problem)
+    fits = small and accumulators_fit(matrix, config, limits)
+    return fits and buffers * stage_bytes(matrix, config) <= limits.shared_bytes
+
+
+def boxes_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Return whether the kernel that reads patches can run a config."""
+    found, size = layer(problem), itemsize(problem.dtype)
+    store_bytes = config["BLOCK_M"] * config["BLOCK_N"] * size
+    return (
+        can_describe(problem, limits)
+        and on_tensor_cores(problem)
+        # A step of 128 bytes is the widest that the copy engine writes as the tensor cores read it.
+        and 64 <= config["BLOCK_K"] * size <= 128
+        and config["BLOCK_K"] <= max(32, found.channels)
+        # Filters lie one pixel of the window after the other, and a step does not cross from one to the next.
+        and (found.channels % config["BLOCK_K"] == 0 or found.taps == 1)
+        and has_view(problem, config["BLOCK_K"])
+        and config["PATCH"] < len(patches(problem, config["BLOCK_M"]))
+        and accumulators_fit(product(problem), config, limits)
+        and config["num_stages"] * stage_bytes(product(problem), config) + store_bytes <= limits.shared_bytes
+    )
+
+
+def specialized_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Return whether the kernel whose warps have roles can run a config."""
+    block_m, size = config["BLOCK_M"], itemsize(problem.dtype)
+    wide, rest = in_powers_of_2(config["BLOCK_N"])
+    store_bytes = block_m * (wide // store_count(config) + rest) * size
+    return (
+        can_describe(problem, limits)
+        # wgmma exists on Hopper only.
+        and limits.capability[0] == 9
+        and size == 2
+        and config["BLOCK_K"] <= max(32, layer(problem).channels)
+        and has_view(problem, config["BLOCK_K"])
+        and config["PATCH"] < len(patches(problem, config["BLOCK_M"]))
+        # Each thread holds 128 sums of two products, or 160 of one; its other registers hold addresses.
+        and block_m * config["BLOCK_N"] <= (2 * 128 * 160 if block_m == 128 else 2 * 128 * 128)
+        and config["num_stages"] * stage_bytes(product(problem), config) + store_bytes + 1024 <= limits.shared_bytes
+    )
+
+
+def store_count(config: Mapping[str, Any]) -> int:
+    """Return the number of pieces in which warps with roles store a tile; two leave room for another stage."""
+    return 2 if config["BLOCK_M"] * in_powers_of_2(config["BLOCK_N"])[0] == 2 * 128 * 128 else 1
+
+
+def in_powers_of_2(filters: int) -> tuple[int, int]:
+    """Return the powers of 2 whose sum is the number of filters: 256 and 64 of 320; a power of 2 and 0 otherwise."""
+    wide = 1 << filters.bit_length() - 1
+    return wide, filters - wide
+
+
+def can_describe(problem: Problem, limits: Limits) -> bool:
+    """Return whether the copy engine, which Hopper introduced, can read pixels and filters: aligned to 16 bytes."""
+    found, size = layer(problem), itemsize(problem.dtype)
+    return limits.capability >= (9, 0) and found.channels * size % 16 == 0 and found.filters * size % 16 == 0
+
+
+def worth_slicing(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Return whether slices along K of two steps or more give idle multiprocessors work."""
+    tiles, slices = tile_count(problem, config), config["SPLIT_K"]
+    few = tiles <= limits.sm_count and tiles * slices <= SLICES_PER_SM * limits.sm_count
+    return few and slices * 2 <= steps(problem, config["BLOCK_K"])
+
+
+_CAN = {"tiles": tiles_can, "boxes": boxes_can, "specialized": specialized_can}
+
+
+def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Return whether a config is feasible."""
+    part = next(part for part in PARTS if config["VARIANT"] in part["VARIANT"])
+    return bool(
+        all(config[name] in choices for name, choices in part.items())
+        and suits(product(problem), config, limits)
+        and _CAN[config["VARIANT"]](problem, config, limits)
+        and (config["SPLIT_K"] == 1 or worth_slicing(problem, config, limits))
+    )

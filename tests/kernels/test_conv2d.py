@@ -1,0 +1,323 @@
+"""Convolution: sizes as torch's, patches and their views, special values, slices, and what variants compile to."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from textwrap import dedent
+from typing import Any
+
+import pytest
+import torch
+from forks import printed
+from helpers import A100, B200, H200, possible
+from torch import Tensor
+from torch.nn import functional
+
+from tuner import catalog
+from tuner.errors import UsageError
+from tuner.kernels.conv2d.layer import MOST_ROWS, layer, steps
+from tuner.kernels.conv2d.patches import Patch, count, has_view, outputs, patches, view
+from tuner.kernels.conv2d.space import patch_of, tile_count
+from tuner.kernels.spec import Config, Launch, Operand, Problem
+from tuner.measure import check, tensors
+from tuner.measure.stand_ins import StandIn
+from tuner.search.space import feasible
+
+KERNEL = catalog.load("conv2d")
+PAD = {"padding_h": 1, "padding_w": 1}
+NAN, INF = float("nan"), float("inf")
+TILE: dict[str, Any] = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "GROUP_M": 1, "num_warps": 4, "num_stages": 3}
+
+
+def problem(B: int, C: int, H: int, W: int, O: int, R: int = 3, **values: object) -> Problem:  # noqa: E741
+    given = {"B": B, "C": C, "H": H, "W": W, "O": O, "R": R, "dtype": "fp16", **values}
+    return KERNEL.signature.problem(given)
+
+
+def inputs(asked: Problem) -> dict[str, Any]:
+    operands = KERNEL.operands(asked)
+    values: dict[str, Any] = tensors.allocate(operands, "cpu")
+    tensors.draw(operands, values, seed=1)
+    tensors.poison(operands, values)
+    return values
+
+
+def run(asked: Problem, knobs: Mapping[str, Any], values: Mapping[str, Any]) -> Tensor:
+    """Return out of a config; limits are those of a card whose variants the interpreter runs."""
+    config = KERNEL.signature.config({**TILE, **knobs})
+    work = tensors.workspace(KERNEL.workspace(asked, config, B200.limits), "cpu")
+    for launch in KERNEL.launch(asked, config, {**values, **work}):
+        launch()
+    out: Tensor = values["out"].clone()
+    return out
+
+
+def wrong(asked: Problem, values: Mapping[str, Any]) -> bool:
+    return bool(check.error(KERNEL, asked, values, {"out": values["out"]}) > torch.finfo(torch.float16).eps)
+
+
+class TestLayer:
+    def test_outputs_have_the_sizes_of_torch(self) -> None:
+        dice = random.Random(1)
+        for _ in range(200):
+            H, W, R, S = (dice.randint(1, most) for most in (20, 20, 7, 5))
+            numbers = {name: dice.randint(least, 4) for name, least in (("stride", 1), ("padding", 0), ("dilation", 1))}
+            values = {f"{name}_{letter}": size for name, size in numbers.items() for letter in "hw"}
+            asked = possible(KERNEL, {"B": 1, "C": 1, "H": H, "W": W, "O": 1, "R": R, "S": S, **values})
+            try:
+                shape = functional.conv2d(torch.empty(1, 1, H, W), torch.empty(1, 1, R, S), **numbers).shape
+            except RuntimeError:  # no window fits
+                assert asked is None
+                continue
+            assert asked is not None
+            assert KERNEL.operands(asked)["out"].shape == tuple(shape)
+
+    def test_more_pixels_than_32_bits_count_are_refused(self) -> None:
+        with pytest.raises(UsageError) as refused:
+            KERNEL.operands(problem(512, 1, 2048, 2048, 1, 1))
+        assert str(refused.value) == (
+            f"conv2d: output pixels are at most {MOST_ROWS}, since the kernel counts in 32 bits, not 2147483648; "
+            "split the problem"
+        )
+
+    def test_flops_are_those_of_the_product(self) -> None:
+        assert KERNEL.flops(problem(32, 128, 28, 28, 256, **PAD)) == 2 * (32 * 28 * 28) * 256 * (9 * 128)
+
+
+class TestPatches:
+    @pytest.mark.parametrize(
+        ("asked", "patch"),
+        [
+            (problem(32, 64, 56, 56, 64, **PAD), Patch(2, 8, 8)),
+            (problem(32, 64, 28, 28, 64, **PAD), Patch(8, 4, 4)),
+            (problem(8, 320, 64, 64, 320, **PAD), Patch(1, 2, 64)),
+            (problem(32, 256, 56, 56, 64, 1), Patch(1, 1, 128)),
+        ],
+    )
+    def test_the_first_covers_the_outputs_with_fewest_tiles(self, asked: Problem, patch: Patch) -> None:
+        first, *others = patches(asked, 128)
+        assert first == patch
+        assert all(count(asked, first) <= count(asked, other) for other in others)
+        assert count(asked, first) * 128 == outputs(asked).images * outputs(asked).rows * outputs(asked).columns
+
+    def test_half_of_a_patch_has_successive_pixels(self) -> None:
+        assert [Patch(*sides).halved() for sides in ((4, 2, 16), (1, 8, 16), (1, 1, 128))] == [
+            Patch(2, 2, 16), Patch(1, 4, 16), Patch(1, 1, 64),
+        ]  # fmt: skip
+
+    def test_a_stride_of_two_reads_images_of_every_other_pixel(self) -> None:
+        halved = problem(2, 64, 18, 16, 64, stride_h=2, **PAD)
+        x = torch.arange(2 * 64 * 18 * 16).view(2, 64, 18, 16).contiguous(memory_format=torch.channels_last)
+        seen = view(halved)
+        phases = x.as_strided(seen.shape, seen.strides)
+        assert seen.phases == (2, 2)
+        assert torch.equal(phases[1, 3, 1, 5, 64 + 7], x[1, 7, 2 * 3 + 1, 2 * 5 + 1])
+        assert has_view(halved, 64)
+        assert not has_view(problem(2, 64, 17, 16, 64, stride_h=2, **PAD), 64)
+        assert not has_view(problem(2, 96, 18, 16, 64, stride_h=2, **PAD), 64)
+
+    def test_one_pixel_of_a_window_is_read_with_gaps(self) -> None:
+        seen = view(problem(2, 64, 9, 7, 64, 1, stride_h=3, stride_w=2))
+        assert (seen.shape, seen.strides) == ((2, 3, 4, 64), (9 * 7 * 64, 3 * 7 * 64, 2 * 64, 1))
+
+
+WAYS: dict[str, tuple[Problem, dict[str, Any]]] = {
+    "tiles": (problem(2, 40, 7, 6, 24, **PAD), {}),
+    "few channels": (problem(1, 5, 9, 8, 20, **PAD, stride_h=2), {}),
+    "few channels in slices": (problem(2, 24, 9, 5, 20, **PAD, bias=True), {"SPLIT_K": 2}),
+    "slices": (problem(1, 128, 5, 7, 40, **PAD), {"SPLIT_K": 6}),
+    "boxes": (problem(3, 64, 9, 7, 72, **PAD), {"VARIANT": "boxes"}),
+    "boxes in slices": (problem(1, 64, 12, 8, 64, **PAD, dilation_h=2), {"VARIANT": "boxes", "SPLIT_K": 4, "PATCH": 1}),
+    "phases": (problem(2, 32, 10, 9, 64, 3, S=2, stride_h=2, stride_w=3, **PAD), {"VARIANT": "boxes"}),
+    "a product": (problem(2, 40, 7, 6, 64, 1), {"VARIANT": "boxes"}),
+    "a product of every other pixel": (problem(4, 64, 9, 6, 64, 1, stride_h=2), {"VARIANT": "boxes", "PATCH": 2}),
+}  # fmt: skip
+"""Ways that the interpreter runs."""
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
+class TestResults:
+    @pytest.mark.parametrize("way", WAYS)
+    def test_each_way_is_right_and_repeats(self, way: str) -> None:
+        asked, knobs = WAYS[way]
+        values = inputs(asked)
+        first = run(asked, knobs, values)
+        assert not wrong(asked, values)
+        tensors.poison(KERNEL.operands(asked), values)
+        assert torch.equal(run(asked, knobs, values), first)
+
+    @pytest.mark.parametrize("way", ["tiles", "boxes"])
+    def test_nan_and_infinities_reach_the_windows_that_have_them(self, way: str) -> None:
+        asked = problem(2, 32, 8, 9, 64, **PAD, bias=True, activation="relu")
+        values = inputs(asked)
+        values["x"][0, 3, 2, 2], values["x"][1, 0, 7, 8], values["bias"][5] = NAN, -INF, NAN
+        out = run(asked, {"VARIANT": way}, values).double()
+        expected = KERNEL.reference(asked, values, slice(None))["out"]
+        assert torch.equal(out.isnan(), expected.isnan())
+        assert torch.allclose(out, expected, atol=0.02, rtol=0.01, equal_nan=True)
+
+    @pytest.mark.filterwarnings("ignore:overflow encountered in cast:RuntimeWarning")
+    @pytest.mark.parametrize("way", ["tiles", "boxes"])
+    def test_sums_that_the_dtype_cannot_hold_are_infinite_as_in_torch(self, way: str) -> None:
+        asked = problem(1, 32, 8, 9, 64, **PAD)
+        values = inputs(asked)
+        values["x"].fill_(0.0)
+        values["x"][0, 0], values["weight"][0, 0], values["weight"][1, 0] = 60000.0, 1.0, -1.0
+        out = run(asked, {"VARIANT": way}, values)
+        expected = functional.conv2d(values["x"], values["weight"], padding=1)
+        assert (out[0, 0] == INF).all()
+        assert (out[0, 1] == -INF).all()
+        assert torch.equal(out.isinf(), expected.isinf())
+
+    @pytest.mark.parametrize("activation", ["none", "relu", "silu", "gelu"])
+    def test_bias_and_activation_follow_the_sum(self, activation: str) -> None:
+        asked = problem(1, 16, 5, 5, 20, **PAD, bias=True, activation=activation)
+        values = inputs(asked)
+        run(asked, {"BLOCK_K": 16}, values)
+        assert not wrong(asked, values)
+
+
+class At(StandIn):
+    """A stand-in at an address."""
+
+    def __init__(self, operand: Operand, address: int) -> None:
+        super().__init__(operand)
+        self._address = address
+
+    def data_ptr(self) -> int:
+        return self._address
+
+
+def launched(asked: Problem, knobs: Mapping[str, Any], address: int = 0) -> Launch:
+    config = KERNEL.signature.config({**TILE, **knobs})
+    given = {name: At(operand, address) for name, operand in KERNEL.tensors(asked, config, H200.limits).items()}
+    (launch,) = KERNEL.launch(asked, config, given)
+    assert isinstance(launch, Launch)
+    return launch
+
+
+class TestLaunch:
+    @pytest.mark.parametrize("variant", ["boxes", "specialized"])
+    def test_tensors_that_are_not_aligned_go_through_pointers(self, variant: str) -> None:
+        asked = problem(8, 320, 64, 64, 320, **PAD)
+        knobs = {"VARIANT": variant, "BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64}
+        assert launched(asked, knobs, 32).fn.__name__ == f"conv2d_{variant}"
+        through_pointers = launched(asked, knobs, 8)
+        assert through_pointers.fn.__name__ == "conv2d_tiles"
+        assert through_pointers.kwargs["BLOCK_N"] == 128
+
+    def test_warps_with_roles_are_one_program_for_each_multiprocessor_or_slice(self) -> None:
+        roles = {"VARIANT": "specialized", "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64}
+        assert launched(problem(8, 320, 64, 64, 320, **PAD), roles).grid == (132,)
+        small = problem(2, 1280, 8, 8, 1280, **PAD)
+        assert launched(small, {**roles, "SPLIT_K": 8}).grid == (80,)
+
+    def test_steps_go_along_rows_of_windows_if_that_takes_fewer(self) -> None:
+        stem = problem(1, 3, 32, 32, 64, 7, stride_h=2, padding_h=3, padding_w=3)
+        assert [launched(stem, {}).kwargs[name] for name in ("RUN", "BEFORE", "UNIT")] == [True, 1, 2]
+        assert steps(stem, 32) == 7
+        apart = problem(1, 3, 32, 32, 64, 7, dilation_w=2)
+        assert (launched(apart, {}).kwargs["RUN"], steps(apart, 32)) == (False, 49)
+        assert not launched(problem(1, 64, 32, 32, 64), {}).kwargs["RUN"]
+
+
+class TestSpace:
+    def test_each_card_has_the_variants_that_it_can_run(self) -> None:
+        asked = problem(32, 128, 28, 28, 128, **PAD)
+        for card, variants in (
+            (A100, {"tiles"}),
+            (B200, {"tiles", "boxes"}),
+            (H200, {"tiles", "boxes", "specialized"}),
+        ):
+            space = list(feasible(KERNEL, asked, card.limits))
+            assert {config["VARIANT"] for config in space} == variants
+            assert len(space) < 6000
+
+    @pytest.mark.parametrize(
+        "asked",
+        [
+            problem(32, 3, 224, 224, 64, 7, stride_h=2),  # channels that are not aligned
+            problem(32, 128, 57, 57, 128, stride_h=2, **PAD),  # no images of every other pixel
+            problem(32, 128, 28, 28, 4, **PAD),  # filters that are not aligned
+        ],
+    )
+    def test_what_descriptors_cannot_describe_is_left_to_pointers(self, asked: Problem) -> None:
+        default = KERNEL.default_config(asked, H200.limits)
+        assert default["VARIANT"] == "tiles"
+        assert not KERNEL.valid(asked, {**TILE, "VARIANT": "boxes", "PATCH": 0, "SPLIT_K": 1}, H200.limits)
+
+    def test_small_outputs_are_cut_along_k(self) -> None:
+        asked = problem(2, 1280, 8, 8, 1280, **PAD)
+        default: Config = KERNEL.default_config(asked, H200.limits)
+        assert default["SPLIT_K"] > 1
+        assert tile_count(asked, default) * default["SPLIT_K"] >= 2 * H200.limits.sm_count // 3
+        assert KERNEL.default_config(problem(32, 64, 56, 56, 64, **PAD), H200.limits)["SPLIT_K"] == 1
+
+    def test_a_patch_has_the_pixels_of_its_tile(self) -> None:
+        asked = problem(32, 128, 28, 28, 128, **PAD)
+        for config in feasible(KERNEL, asked, H200.limits):
+            if config["VARIANT"] != "tiles":
+                images, rows, columns = patch_of(asked, config)
+                assert images * rows * columns == config["BLOCK_M"]
+        assert layer(asked).pixels == 25088
+
+
+COMPILED = """
+    import re
+    from collections import Counter
+    from helpers import A100, H200
+    from tuner import catalog
+    from tuner.measure.compile import compile_launches, set_target
+
+    kernel, card = catalog.load("conv2d"), {card}
+    same = {{"B": 8, "C": 320, "H": 64, "dtype": "fp16", "padding_h": 1, "padding_w": 1, "bias": True}}
+    small = {{"B": 2, "C": 1280, "H": 8, "padding_h": 1, "padding_w": 1}}
+    halved = {{**same, "stride_h": 2}}
+    tile = {{"PATCH": 0, "BLOCK_K": 64, "GROUP_M": 8, "SPLIT_K": 1, "num_warps": 4}}
+    tiles = {{**tile, "VARIANT": "tiles", "BLOCK_M": 128, "BLOCK_N": 128, "num_stages": 3}}
+    boxes = {{**tile, "VARIANT": "boxes", "BLOCK_M": 256, "BLOCK_N": 128, "num_warps": 8, "num_stages": 3}}
+    roles = {{**tile, "VARIANT": "specialized", "BLOCK_M": 128, "BLOCK_N": 192, "num_stages": 4}}
+    slices = {{**roles, "GROUP_M": 1, "SPLIT_K": 8}}
+    set_target(card.limits)
+    for values, config in {pairs}:
+        problem = kernel.signature.problem(values)
+        config = config or kernel.default(problem, card.limits)
+        assert kernel.valid(problem, config, card.limits), config
+        (code,) = compile_launches(kernel, problem, kernel.signature.config(config), card.limits)
+        names = r"wgmma.mma_async|mma.sync|cp.async.bulk.tensor|cp.async.cg|ld.local|st.local|ldmatrix"
+        found = Counter(re.findall(names, code.asm["ptx"]))
+        counts = (f"{{name}} {{count}}" for name, count in sorted(found.items()))
+        print("found", code.metadata.shared <= card.limits.shared_bytes, *counts)
+"""
+
+
+def instructions(card: str, pairs: str) -> list[str]:
+    """Return the instructions of problems and configs compiled for a card, all of which fit its shared memory."""
+    code = dedent(COMPILED).format(card=card, pairs=pairs)
+    lines = [line.split(" ", 2) for line in printed(code).splitlines() if line.startswith("found ")]
+    assert all(fits == "True" for _, fits, _ in lines)
+    assert not any(".local" in names for *_, names in lines)  # spilled registers
+    return [names for *_, names in lines]
+
+
+def test_threads_copy_pixels_asynchronously() -> None:
+    for names in instructions("A100", "((same, tiles), (small, None))"):
+        assert "cp.async.cg" in names
+        assert "mma.sync" in names
+
+
+def test_the_tensor_cores_of_hopper_read_pixels_and_filters_from_shared_memory() -> None:
+    through_pointers, *others = instructions(
+        "H200",
+        "((same, tiles), (halved, boxes), (same, roles), (halved, roles), (small, slices), (small, None), "
+        "(same, None))",
+    )
+    assert "cp.async.cg" in through_pointers
+    assert len(others) == 6
+    for names in (through_pointers, *others):
+        assert "wgmma" in names
+        assert "mma.sync" not in names
+    for names in others:
+        assert "cp.async.bulk.tensor" in names
+        assert "ldmatrix" not in names  # nothing goes through registers on its way to the tensor cores
