@@ -139,12 +139,10 @@ class _Estimate:
         self._left, self._right = (self._m, M, not a_is_t), (self._n, N, b_is_t)
         if self._variant == "swapped":
             self._left, self._right = self._right, self._left
-        self._runs = [self._right[0]]
         if self._has_roles:
             tile = tile_of_roles(problem, config)
             self._ahead = max(0.5, tile.stages(staging_slots(problem, config, limits.sm_count)) - c.in_use)
             self._parts = 1 if tile.wide else len(tile.parts)
-            self._runs = list(tile.parts)
             self._group_m = walked_together(self._left[1], self._right[1], tile)
         self._tiles = tile_count(problem, config)
         self._sliced = sliced_tiles(problem, config, limits.sm_count)
@@ -261,8 +259,6 @@ class _Estimate:
         wide = min(cdiv(tiles, group), columns)
         high = max(group, cdiv(tiles, wide))
         left, right = self._side_bytes(*self._left, high / tiles), self._side_bytes(*self._right, wide / tiles)
-        if not self._right[2]:  # each part of the columns is a box of its own, whose rows are as long as the part
-            right = sum(self._side_bytes(run, *self._right[1:], wide / tiles) for run in self._runs)
         crosses = self._stays and (self._left[0] > self._left[1] or self._right[0] > self._right[1])
         return (left + right) / c.l2_bytes + (c.edge_cycles if crosses else 0.0)
 

@@ -113,7 +113,8 @@ def test_few_steps_leave_shared_memory_to_other_programs() -> None:
 @pytest.mark.parametrize(
     "values", [{"M": 3912, "N": 2432, "K": 2432, "layout": "tn"}, {"M": 5504, "N": 4096, "K": 1024}]
 )
-def test_columns_across_k_are_not_read_in_narrow_boxes(values: dict[str, object]) -> None:
-    """128 x 144 reads 16 columns of b in 32 bytes of each row, and took 1.17 times as long as the best."""
-    default = KERNEL.default(problem(**values), H200.limits)
-    assert int(str(default["BLOCK_N"])) % 64 == 0
+def test_layouts_that_the_estimate_was_not_fitted_to_keep_the_rules_unless_much_is_gained(
+    values: dict[str, object],
+) -> None:
+    """The least estimates took 1.17 and 1.05 times as long as the best on an H200."""
+    assert KERNEL.default(problem(**values), H200.limits) == by_rules(problem(**values), H200.limits)
