@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any
 
 from tuner.kernels.gemm.alternatives import alternative
+from tuner.kernels.gemm.few_tiles import of_few_tiles
 from tuner.kernels.gemm.odd_rows import of_odd_rows
 from tuner.kernels.gemm.space import WITH_ROLES, descriptors_can, on_tensor_cores, precision, transposed, valid
 from tuner.kernels.shared.tiling import by_waves, rows_walked, stage_bytes
@@ -33,6 +34,8 @@ class DefaultSettings:
     """Most bytes of a step, with up to 16 rows and enough tiles to keep two thirds of the card busy."""
     wave_slack: float = 1.2
     """Most columns walked by the waves of a wide tile, relative to the tile width that walks fewest."""
+    depth_slack: float = 1.2
+    """Most elements along K of all steps of one depth, relative to the depth that walks fewest."""
     bytes_in_flight: int = 12_000_000
     """Bytes of all programs' loads in flight, beyond which they only wait for each other."""
     vectors_least_k: int = 1024
@@ -43,8 +46,10 @@ SETTINGS = DefaultSettings()
 
 
 def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
-    """Return the config of the rules, or one that the estimate finds much faster."""
-    return alternative(problem, by_rules(problem, limits), limits)
+    """Return the config of the rules, or one that the estimate finds faster: of warps with roles, else of slices."""
+    rules = by_rules(problem, limits)
+    found = alternative(problem, rules, limits)
+    return of_few_tiles(problem, rules, limits) if found is rules else found
 
 
 def by_rules(problem: Problem, limits: Limits) -> Mapping[str, Value]:
@@ -54,7 +59,7 @@ def by_rules(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     """
     M, N, _ = problem.sizes
     is_narrow = min(M, N) < SETTINGS.fewest_rows
-    ways = (by_vectors, of_odd_rows, by_stream, sixteen_rows) if is_narrow else (of_odd_rows,)
+    ways = (by_vectors, by_stream, of_odd_rows, sixteen_rows) if is_narrow else (of_odd_rows,)
     if config := next((found for way in ways if (found := way(problem, limits))), None):
         return config
     if is_narrow:
@@ -93,7 +98,7 @@ def by_vectors(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
         return None
     if lies_along_k:
         step = 4096 if K % 4096 == 0 else 2048 if K >= 2048 else 1024
-        depth, warps = {1: (step, step // 512), 2: (min(step, 2048), 2), 4: (512, 2)}[vectors]
+        depth, warps = {1: (step, step // 512), 2: (2048 if K % 2048 == 0 else 1024, 2), 4: (512, 2)}[vectors]
         tile = {many: vectors, "BLOCK_K": depth, "num_warps": warps}
     else:
         columns = 128 // itemsize(problem.dtype)
@@ -237,10 +242,23 @@ def filled(
     """
     group_m = rows_walked(problem, int(config["BLOCK_M"]))
     for variant in ("persistent", "specialized", "tiles") if config.get("SPLIT_K", 1) == 1 else ("persistent", "tiles"):
-        for block_k in (256, 128, 64, 32):
+        for block_k in depths_of(problem["K"]):
+            steps = cdiv(problem["K"], block_k * config.get("SPLIT_K", 1))
             for stages, stores in product((14, 6, 5, 4, 3, 2), (1, 2)):
+                if variant == "tiles" and stages > max(2, steps):
+                    continue  # shared memory without a step, which another program could use
                 more = {"BLOCK_K": block_k, "VARIANT": variant, "STORES": stores, "num_stages": stages}
                 full = {"GROUPS": 2, "WIDE": False, **more, **config}
                 full["GROUP_M"] = 1 if full["VARIANT"] in WITH_ROLES else group_m
                 if stage_bytes(problem, full) <= most_bytes and valid(problem, full, limits):
                     yield full
+
+
+def depths_of(K: int) -> tuple[int, ...]:
+    """Return the depths of a step, the deepest first, of which the last one is not mostly beyond the end of K.
+
+    With few steps, what it holds beyond the end is shared memory that bytes in flight could use.
+    """
+    depths = (256, 128, 64, 32)
+    walked = {depth: cdiv(K, depth) * depth for depth in depths}
+    return tuple(depth for depth in depths if walked[depth] <= SETTINGS.depth_slack * min(walked.values()))

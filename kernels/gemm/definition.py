@@ -147,7 +147,12 @@ KERNEL = Kernel(
                 "streamed: b loaded to registers; vectors: no tensor cores",
                 "tiles",
             ),
-            Knob("SPLIT_K", (1, 2, 3, 4, 6, 8, 16), "slices along K of all tiles, or of a last wave (persistent)", 1),
+            Knob(
+                "SPLIT_K",
+                (1, 2, 3, 4, 6, 8, 16, 32, 64),
+                "slices along K of all tiles, or of a last wave (persistent)",
+                1,
+            ),
             Knob("STORES", (1, 2, 4), "pieces in which a persistent program stores a tile", 1),
             Knob("GROUPS", (1, 2, 3), "groups of four warps that multiply, of warps with roles", 2),
             Knob("WIDE", (False, True), "one product a step for any number of columns (roles; Triton 3.6, 3.7)", False),

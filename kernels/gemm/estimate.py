@@ -14,7 +14,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.kernels.gemm.space import DESCRIBED, WITH_ROLES, sliced_tiles, staging_slots, tile_of_roles, transposed
+from tuner.kernels.gemm.space import (
+    DESCRIBED,
+    WITH_ROLES,
+    reads_elements,
+    sliced_tiles,
+    staging_slots,
+    tile_of_roles,
+    transposed,
+)
 from tuner.kernels.shared.roles import walked_together
 from tuner.kernels.shared.tiling import tile_count
 from tuner.kernels.spec import Cost, Limits, Problem, cdiv, itemsize
@@ -51,6 +59,8 @@ class Coefficients:
     """Cycles of a step by single warps, beside its products."""
     pointer_cycles: float = 4.89
     """Cycles of a load of 16 bytes that a thread starts itself."""
+    element_cycles: float = 50.0
+    """Cycles of a load of one element, which a thread starts itself and waits for; of three configs only."""
     turned_bytes: float = 8.31
     """Bytes that threads transpose in a cycle, since groups of warps read only 16-bit elements across K."""
     l2_bytes: float = 57.1
@@ -120,7 +130,9 @@ class _Estimate:
         self._has_roles = self._variant in WITH_ROLES
         self._stays = self._variant in DESCRIBED  # each multiprocessor has one program, for tile after tile
         self._warps = 4 * config["GROUPS"] if self._has_roles else config["num_warps"]
-        self._ahead: float = 2 if self._variant == "streamed" else max(1, config["num_stages"] - 1)
+        self._by_element = reads_elements(problem) if self._variant == "tiles" else (False, False)
+        staged = 1 if any(self._by_element) else config["num_stages"] - 1
+        self._ahead: float = 2 if self._variant == "streamed" else max(1, staged)
         self._parts, self._group_m = 1, config["GROUP_M"]
         a_is_t, b_is_t = transposed(problem)
         M, N, _ = problem.sizes
@@ -230,8 +242,12 @@ class _Estimate:
         """Return the cycles of a step in which threads start loads themselves."""
         if self._stays:
             return 0.0
-        loads = (self._m + self._n) * self._k * self._size / (16 * self._limits.warp_size * self._warps)
-        return self._c.pointer_cycles * loads
+        threads, cycles = self._limits.warp_size * self._warps, 0.0
+        for block, by_element in zip((self._m, self._n), self._by_element, strict=True):
+            elements = block * self._k / threads
+            each = self._c.element_cycles if by_element else self._c.pointer_cycles * self._size / 16
+            cycles += elements * each
+        return cycles
 
     def _load_cycles(self) -> float:
         """Return the cycles of a step's loads from L2. What several neighbours load, all of them get at once."""

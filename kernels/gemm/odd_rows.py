@@ -1,8 +1,8 @@
-"""Default config of 16-bit products whose rows have an odd number of elements.
+"""Default config of 16-bit products whose rows have no multiple of 16 elements, if descriptors cannot read them.
 
-Such a row starts at an address that is aligned to two bytes, so each of its elements is loaded by an instruction of its
-own, and no load is asynchronous. Tiles must then be small for their number of threads: with more elements for each
-thread than registers hold, a product takes 2 to 20 times as long.
+The compiler takes such a row to start at any multiple of two bytes, so each of its elements is loaded by an
+instruction of its own, and no load is asynchronous. Tiles must then be small for their number of threads: with more
+elements for each thread than registers hold, a product takes 2 to 20 times as long.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tuner.kernels.gemm.space import transposed, valid
+from tuner.kernels.gemm.space import descriptors_can, reads_elements, valid
 from tuner.kernels.shared.tiling import rows_walked
-from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize, next_power_of_2
+from tuner.kernels.spec import Limits, Problem, Value, cdiv, next_power_of_2
 
 
 @dataclass(frozen=True)
@@ -40,16 +40,14 @@ class OddRowsSettings:
 SETTINGS = OddRowsSettings()
 
 
-def has_odd_rows(problem: Problem) -> bool:
-    """Return whether rows of a or b, as they lie in memory, have an odd number of 16-bit elements."""
-    M, N, K = problem.sizes
-    a_is_t, b_is_t = transposed(problem)
-    return itemsize(problem.dtype) == 2 and ((M if a_is_t else K) % 2 == 1 or (K if b_is_t else N) % 2 == 1)
+def has_odd_rows(problem: Problem, limits: Limits) -> bool:
+    """Return whether `tiles` computes a product, and loads elements of a or b one by one."""
+    return any(reads_elements(problem)) and not descriptors_can(problem, limits)
 
 
 def of_odd_rows(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
     """Return the default of a product with odd rows; None for others, or if the config is not feasible."""
-    if not has_odd_rows(problem):
+    if not has_odd_rows(problem, limits):
         return None
     configs = (_by_vectors(problem), _by_tiles(problem, limits))
     return next((config for config in configs if config and valid(problem, config, limits)), None)

@@ -95,7 +95,7 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "BLOCK_M": (16, 32, 64, 128, 256),
         "BLOCK_N": (16, 32, 64, 128, 256),
         "BLOCK_K": (32, 64, 128, 256),
-        "SPLIT_K": (1, 2, 4, 8, 16),
+        "SPLIT_K": (1, 2, 4, 8, 16, 32, 64),
         "STORES": (1,),
         "GROUPS": (2,),
         "WIDE": (False,),
@@ -199,6 +199,17 @@ def descriptors_can(problem: Problem, limits: Limits) -> bool:
     return limits.capability >= (9, 0) and all(row * itemsize(problem.dtype) % 16 == 0 for row in rows)
 
 
+def reads_elements(problem: Problem) -> tuple[bool, bool]:
+    """Return whether `tiles` loads a, and whether b, element by element, and so waits for each step.
+
+    Triton knows of multiples of 16 only. It takes other rows to begin anywhere, and no load of 2 bytes is asynchronous.
+    """
+    M, N, K = problem.sizes
+    a_is_t, b_is_t = transposed(problem)
+    short = itemsize(problem.dtype) == 2
+    return short and (M if a_is_t else K) % 16 != 0, short and (K if b_is_t else N) % 16 != 0
+
+
 def on_tensor_cores(problem: Problem) -> bool:
     """Return whether tensor cores compute the products; exact fp32 products are computed by threads."""
     return problem.dtype != "fp32" or precision(problem) == "tf32"
@@ -299,7 +310,9 @@ def worth_slicing(problem: Problem, config: Mapping[str, Any], limits: Limits) -
     if config["VARIANT"] in WITH_ROLES:  # one wave of slices, more than half full
         return limits.sm_count < 2 * tile_count(problem, config) * config["SPLIT_K"] <= 2 * limits.sm_count
     if config["VARIANT"] != "persistent":
-        return slices_fill(problem, config, limits)
+        # More than 16 slices are for tiles so few that half as many leave multiprocessors idle.
+        needed = config["SPLIT_K"] <= 16 or tile_count(problem, config) * config["SPLIT_K"] < 2 * limits.sm_count
+        return needed and slices_fill(problem, config, limits)
     # One wave of slices, as full as possible, after a few waves of tiles.
     slices = sliced_tiles(problem, config, limits.sm_count) * config["SPLIT_K"]
     few = tile_count(problem, config) < 16 * limits.sm_count

@@ -135,6 +135,7 @@ def test_few_rows_or_columns_need_no_tensor_cores(values: dict[str, object], the
         ({"M": 1, "N": 4096, "K": 4096, "dtype": "fp32"}, {"BLOCK_N": 32, "BLOCK_K": 512, "num_warps": 16}),
         ({"M": 1, "N": 4096, "K": 4096, "layout": "nt", "dtype": "fp32"}, {"BLOCK_K": 4096, "num_warps": 8}),
         ({"M": 2, "N": 4096, "K": 4096, "layout": "nt"}, {"BLOCK_M": 2, "BLOCK_N": 2, "BLOCK_K": 2048, "num_warps": 2}),
+        ({"M": 2, "N": 4096, "K": 3072, "layout": "nt"}, {"BLOCK_M": 2, "BLOCK_N": 2, "BLOCK_K": 1024, "num_warps": 2}),
         ({"M": 3, "N": 4096, "K": 4096, "layout": "nt"}, {"BLOCK_M": 4, "BLOCK_N": 4, "BLOCK_K": 512, "num_warps": 2}),
     ],
 )

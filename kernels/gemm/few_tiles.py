@@ -1,0 +1,105 @@
+"""Default config of products whose tiles, as the rules cut them, leave multiprocessors without a program.
+
+Such a product takes as long as its operands take to arrive. A program has `num_stages` - 1 steps of its operands in
+flight, and device memory reaches its rate only if enough bytes are: those of programs on all multiprocessors, in deep
+steps and many stages. So K is cut in as many slices as fill the card, up to a few programs for each multiprocessor.
+Adding up their sums takes the longer the more slices and the larger the tile, which the estimate weighs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+
+from tuner.kernels.gemm.estimate import estimate
+from tuner.kernels.gemm.space import VARIANTS, on_tensor_cores, reads_elements, valid
+from tuner.kernels.shared.tiling import rows_walked, stage_bytes, tile_count
+from tuner.kernels.spec import Limits, Problem, Value, cdiv
+
+
+@dataclass(frozen=True)
+class FewTilesSettings:
+    """Which slices are estimated, and when they replace the config of the rules."""
+
+    least_k: int = 1024
+    """K from which slices are estimated."""
+    programs: int = 4
+    """Most programs for each multiprocessor."""
+    gain: float = 1.06
+    """Estimated latency of the rules' config over that of slices from which slices are used."""
+    sides: tuple[int, ...] = (16, 32, 64, 128)
+    """Rows and columns of a tile."""
+    depths: tuple[int, ...] = (64, 128, 256)
+    """Steps along K."""
+    exact_k: int = 4096
+    """K from which products that threads compute are cut in slices to be exact."""
+    exact_slice: int = 1024
+    """Elements along K that a thread adds up one by one. The error of a running sum grows with its length."""
+
+
+SETTINGS = FewTilesSettings()
+
+
+def of_few_tiles(
+    problem: Problem, rules: Mapping[str, Value], limits: Limits, settings: FewTilesSettings = SETTINGS
+) -> Mapping[str, Value]:
+    """Return the slices of tiles with the least estimate if it is below that of the rules, else the rules' config.
+
+    Threads add up exact fp32 products one after the other. The error of a sum of K elements in s slices is that of
+    about K / sqrt(s) elements; so long ones are cut even if that is slower.
+    """
+    programs = tile_count(problem, rules) * int(str(rules["SPLIT_K"]))
+    if problem["K"] < settings.least_k or programs >= limits.sm_count or rules["VARIANT"] == "vectors":
+        return rules
+    least = 2
+    if not on_tensor_cores(problem) and problem["K"] >= settings.exact_k:
+        least = min(max(_SLICES), problem["K"] // settings.exact_slice)
+    costs = [
+        (estimate(problem, config, limits).us, config)
+        for config in _slices(problem, limits, settings)
+        if int(str(config["SPLIT_K"])) >= least
+    ]
+    if not costs:
+        return rules
+    us, found = min(costs, key=lambda cost: cost[0])
+    return found if least > 2 or us * settings.gain < estimate(problem, rules, limits).us else rules
+
+
+_SLICES = tuple(int(str(slices)) for slices in VARIANTS["tiles"]["SPLIT_K"])
+
+
+def _slices(problem: Problem, limits: Limits, settings: FewTilesSettings) -> Iterator[Mapping[str, Value]]:
+    """Yield feasible slices of tiles that fill half of the card or more, each with the most stages that fit."""
+    for block_m, block_n in product(settings.sides, settings.sides):
+        tiles = tile_count(problem, {"BLOCK_M": block_m, "BLOCK_N": block_n})
+        for slices in _SLICES[1:]:
+            if not limits.sm_count < 2 * tiles * slices <= 2 * settings.programs * limits.sm_count:
+                continue
+            for block_k in settings.depths:
+                config: dict[str, Value] = {
+                    "BLOCK_M": block_m,
+                    "BLOCK_N": block_n,
+                    "BLOCK_K": block_k,
+                    "GROUP_M": rows_walked(problem, block_m),
+                    "VARIANT": "tiles",
+                    "SPLIT_K": slices,
+                    "STORES": 1,
+                    "GROUPS": 2,
+                    "WIDE": False,
+                    "num_warps": 2 if block_m * block_n <= 16 * 32 else 4,
+                }
+                fits = (
+                    with_stages
+                    for stages in _stages(problem, config, tiles * slices, limits)
+                    if valid(problem, with_stages := {**config, "num_stages": stages}, limits)
+                )
+                yield from (found for found in [next(fits, None)] if found)
+
+
+def _stages(problem: Problem, config: Mapping[str, Value], programs: int, limits: Limits) -> Iterator[int]:
+    """Yield numbers of stages, the best first: those that all programs of a multiprocessor have room for at once."""
+    steps = cdiv(problem["K"], int(str(config["BLOCK_K"])) * int(str(config["SPLIT_K"])))
+    most = 2 if any(reads_elements(problem)) else min(6, max(2, steps))
+    room = limits.shared_bytes // cdiv(programs, limits.sm_count)
+    yield from range(min(most, max(2, room // stage_bytes(problem, config))), 1, -1)
