@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
@@ -28,7 +27,8 @@ from tuner.kernels.conv2d.patches import outputs, view
 from tuner.kernels.conv2d.space import in_powers_of_2, patch_of, store_count
 from tuner.kernels.shared import tma
 from tuner.kernels.shared.products import corner_of
-from tuner.kernels.shared.stream_k import place_of, sums_layout
+from tuner.kernels.shared.roles_stores import is_last
+from tuner.kernels.shared.stream_k import joined, leave, place_of, sums_layout
 from tuner.kernels.spec import Launch, Problem
 
 _GLUON = {"bf16": gl.bfloat16, "fp16": gl.float16}
@@ -120,16 +120,12 @@ def put(sums, out, staging, b, p, q, n, STORES: gl.constexpr):
 
 
 @gluon.jit
-def joined(
-    like, partials, slot, column, GROUP: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr,
-    SPLIT_K: gl.constexpr,
-):  # fmt: skip
+def all_slices(like, partials, slot, column, GROUP: gl.constexpr, BLOCK_N: gl.constexpr, SPLIT_K: gl.constexpr):
     """Return the sums of all slices of a tile, added in their order, so that every run gives the same bits."""
     first = slot // SPLIT_K * SPLIT_K
-    sums = gl.load(partials + place_of(first, column, GROUP, BLOCK_M, BLOCK_N, like.shape[1]), cache_modifier=".cg")
+    sums = gl.load(partials + place_of(like, first, column, BLOCK_N, GROUP, 2), cache_modifier=".cg")
     for nth in range(1, SPLIT_K):
-        place = place_of(first + nth, column, GROUP, BLOCK_M, BLOCK_N, sums.shape[1])
-        sums += gl.load(partials + place, cache_modifier=".cg")
+        sums = joined(sums, partials, first + nth, column, BLOCK_N, GROUP, 2)
     return sums
 
 
@@ -158,9 +154,9 @@ def multiply(
             p += GROUP * (PATCH[1] // 2)
         else:
             q += GROUP * (PATCH[2] // 2)
-        acc = gl.zeros((ROWS, WIDE), gl.float32, sums_layout(WIDE))
+        acc = gl.zeros((ROWS, WIDE), gl.float32, sums_layout(WIDE, 16))
         if REST > 0:
-            acc_rest = gl.zeros((ROWS, REST), gl.float32, sums_layout(REST))
+            acc_rest = gl.zeros((ROWS, REST), gl.float32, sums_layout(REST, 16))
         for k in range(first, end):
             stage = step % STAGES
             mbarrier.wait(full.index(stage), step // STAGES % 2)
@@ -184,23 +180,19 @@ def multiply(
 
         done = True
         if SPLIT_K > 1:
-            gl.store(partials + place_of(slot, 0, GROUP, PIXELS, BLOCK_N, WIDE), acc)
+            leave(acc, partials, slot, 0, BLOCK_N, GROUP, 2)
             if REST > 0:
-                gl.store(partials + place_of(slot, WIDE, GROUP, PIXELS, BLOCK_N, REST), acc_rest)
-            tl.debug_barrier()  # all threads have written before one counts the slice
-            counter = arrived + slot // SPLIT_K * 2 + GROUP
-            done = gl.atomic_add(counter, 1, sem="acq_rel") == SPLIT_K - 1
+                leave(acc_rest, partials, slot, WIDE, BLOCK_N, GROUP, 2)
+            done = is_last(arrived, slot // SPLIT_K, GROUP, 2, SPLIT_K)
             if done:
-                tl.debug_barrier()
-                acc = joined(acc, partials, slot, 0, GROUP, PIXELS, BLOCK_N, SPLIT_K)
+                acc = all_slices(acc, partials, slot, 0, GROUP, BLOCK_N, SPLIT_K)
                 if REST > 0:
-                    acc_rest = joined(acc_rest, partials, slot, WIDE, GROUP, PIXELS, BLOCK_N, SPLIT_K)
-                gl.store(counter, 0)
+                    acc_rest = all_slices(acc_rest, partials, slot, WIDE, GROUP, BLOCK_N, SPLIT_K)
         if done:
-            column = n + gl.arange(0, WIDE, gl.SliceLayout(0, sums_layout(WIDE)))
+            column = n + gl.arange(0, WIDE, gl.SliceLayout(0, acc.type.layout))
             put(activated(acc, bias, column, N, ACTIVATION), out, staging, b, p, q, n, STORES)
             if REST > 0:
-                column = n + WIDE + gl.arange(0, REST, gl.SliceLayout(0, sums_layout(REST)))
+                column = n + WIDE + gl.arange(0, REST, gl.SliceLayout(0, acc_rest.type.layout))
                 rest = activated(acc_rest, bias, column, N, ACTIVATION)
                 put(rest, out_rest, staging_rest, b, p, q, n + WIDE, 1)
     tma.store_wait(0)

@@ -301,7 +301,7 @@ import tuner
 
 answer = tuner.tune("gemm", {"M": 4096}, effort="quick")
 best = tuner.best_config("gemm", M=4096, device="nvidia-h200")
-print(json.dumps([dict(answer.config), best.config == answer.config, best.match]))
+print(json.dumps([dict(answer.config), dict(best.config), best.match]))
 """
 
 
@@ -312,7 +312,8 @@ def test_a_short_script_tunes_and_model_code_finds_the_config(tmp_path: Path) ->
         [sys.executable, "-P", "-c", SCRIPT], capture_output=True, text=True, env=env, cwd=tmp_path, check=False
     )
     assert done.returncode == 0, done.stderr
-    config, same, match = json.loads(done.stdout)
+    config, best, match = json.loads(done.stdout)
     assert {"BLOCK_M", "num_warps", "num_stages"} <= config.keys()
-    assert (same, match) == (True, "stale")  # replayed, not measured here
+    assert config.items() <= best.items()  # which has the knobs, too, that gemm has had since it was recorded
+    assert match == "stale"  # replayed, not measured here
     assert "No GPU here: replaying gemm-4096x4096x4096-bf16-nvidia-h200" in done.stderr
