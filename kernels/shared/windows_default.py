@@ -41,6 +41,8 @@ class DefaultSettings:
     """The same of nhwc."""
     groups: tuple[int, ...] = (64, 32, 16, 8)
     """Threads along a row of outputs."""
+    row_bytes: int = 64
+    """Fewest neighbouring bytes of a row of outputs of a program of nchw."""
     channel_bytes: int = 256
     """Most bytes of neighbouring channels of a program."""
     programs_per_sm: int = 4
@@ -123,8 +125,8 @@ def _cost(found: Windows, high: int, wide: int) -> float:
     """Return the cost of an output of nchw, of which a thread computes high x wide; only ratios have a meaning.
 
     Elements that are read and combined cost instructions. Stores of fewer neighbours than a thread has columns reach as
-    many sectors of L2 each. Threads that hold more than `registers` leave room for fewer others. The weights were
-    fitted to searches of drawn problems on an H200.
+    many sectors of L2 each. Threads that hold more than `registers` leave room for fewer others. The weights are
+    chosen by searches of drawn problems on an H200.
     """
     rows, columns = found.rows, found.columns
     vector, stored = vectors(found, wide)
@@ -136,7 +138,7 @@ def _cost(found: Windows, high: int, wide: int) -> float:
     stores = outputs // stored * max(1.0, wide * found.element_bytes / 4)
     spilled = max(0, read * found.element_bytes // 4 + outputs - SETTINGS.registers)
     idle = cdiv(rows.count, high) * high / rows.count * cdiv(columns.count, wide) * wide / columns.count
-    return ((read + combined) / 4 + read / vector / 4 + 2 * stores + 2 * spilled + 5) / outputs * idle
+    return ((read + combined) / 4 + read / vector / 2 + 2 * stores + 2 * spilled + 5) / outputs * idle
 
 
 def _columns_of_a_thread(found: Windows) -> int:
@@ -154,13 +156,17 @@ def _columns_of_a_thread(found: Windows) -> int:
 
 
 def _rows(found: Windows, tile_p: int, tile_q: int, lanes: int) -> tuple[int, int]:
-    """Return BLOCK_Q and BLOCK_N of nchw: as many threads along a row as leave about the fewest of them idle."""
+    """Return BLOCK_Q and BLOCK_N of nchw: as many threads along a row as leave about the fewest of them idle.
+
+    They store at least `row_bytes` of a row, if it has as many: shorter transfers waste sectors.
+    """
     along = cdiv(found.columns.count, tile_q)
     groups = next_power_of_2(along)
-    if groups > SETTINGS.groups[-1]:
-        least = min(cdiv(along, group) * group for group in SETTINGS.groups)
-        fits = (g for g in SETTINGS.groups if g <= groups and cdiv(along, g) * g <= SETTINGS.waste * least)
-        groups = next(fits, SETTINGS.groups[-1])
+    shortest = min(groups, max(SETTINGS.groups[-1], SETTINGS.row_bytes // (tile_q * found.element_bytes)))
+    if groups > shortest:
+        tried = [group for group in SETTINGS.groups if shortest <= group <= groups]
+        least = min(cdiv(along, group) * group for group in tried)
+        groups = next(group for group in tried if cdiv(along, group) * group <= SETTINGS.waste * least)
     most = next_power_of_2(found.images * found.channels * cdiv(found.rows.count, tile_p))
     return groups * tile_q, min(max(1, lanes // groups), most)
 

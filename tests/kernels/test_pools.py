@@ -186,6 +186,10 @@ def test_a_short_window_is_read_at_once_and_a_long_one_in_a_loop() -> None:
             {"B": 48, "C": 512, "H": 28, "R": 9, "padding_h": 4, "padding_w": 4, "layout": "nhwc"},
             lambda c: 28 % c["BLOCK_Q"] == 0, id="pixels of a row",
         ),
+        pytest.param(  # 8 threads that store 4 bytes each would be half a sector of a row
+            {"B": 26, "C": 128, "H": 41, "R": 3, "padding_h": 1, "padding_w": 1}, lambda c: c["BLOCK_Q"] >= 32,
+            id="bytes along a row",
+        ),
         pytest.param(
             {"B": 64, "C": 256, "H": 128, "R": 2, "stride_h": 2}, lambda c: (c["TILE_P"], c["TILE_Q"]) == (1, 4),
             id="windows that share nothing",
