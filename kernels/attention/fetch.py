@@ -91,7 +91,7 @@ def fetch_pages(x, tile, full, pages, head, BLOCK_N: gl.constexpr, BLOCK_D: gl.c
     """
     PAGE: gl.constexpr = x.block_shape[2]
     COUNT: gl.constexpr = BLOCK_N // PAGE
-    parts = tile._reinterpret(x.dtype, [BLOCK_D // 64 * COUNT, 1, 1, PAGE, 64], x.layout)
+    parts = tma.viewed(tile, x.dtype, [BLOCK_D // 64 * COUNT, 1, 1, PAGE, 64], x.layout)
     for nth in gl.static_range(COUNT):
         for panel in gl.static_range(BLOCK_D // 64):
             at = [pages[nth], head, 0, panel * 64]

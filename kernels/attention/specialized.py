@@ -1,6 +1,6 @@
 """Variant `specialized`: warps with roles, for Hopper. One warp loads, two groups of four compute 64 rows each.
 
-The tensor cores multiply for one group while the other computes its weights: the groups take turns to issue products.
+With TURNS, the groups issue products in turn: the tensor cores multiply for one while the other computes its weights.
 Within a group, the scores of a block are multiplied before the weights of the block before it multiply its values, so
 that the exponentials of a block run beside the second product (Shah et al., "FlashAttention-3", 2024).
 """

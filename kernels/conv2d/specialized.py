@@ -2,7 +2,7 @@
 
 Each group has half of a patch. No copy waits for a product to be issued, and no product waits for an address. Gluon
 leaves layouts, barriers and the order of instructions to the kernel. The tensor cores read boxes of any shape, and
-tiles may have 192 or 320 filters.
+tiles may have 160, 192 or 320 filters.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The config of warps with roles that the estimate of gemm finds fastest.
 
-Of some hundred tiles, a first cost leaves those that the estimate then compares.
+Of some 500 tiles, a first cost selects those that the estimate then compares.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class AlternativesSettings:
     """Which configs are estimated, and when one of them replaces the config of the rules."""
 
     unfitted: float = 1.05
-    """Estimated latency of the rules' config over the alternative's from which that is used in other layouts than nt,
-    of which the estimate was fitted to few tiles with roles."""
+    """Least estimated speedup over the config of the rules for which the alternative is used in layouts other than nt:
+    few tiles with roles in these layouts were fitted."""
     slices: float = 1.03
     """Factor on the estimates of slices, which err most."""
     least_rows: int = 17

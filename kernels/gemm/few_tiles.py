@@ -27,7 +27,7 @@ class FewTilesSettings:
     programs: int = 4
     """Most programs for each multiprocessor."""
     gain: float = 1.06
-    """Estimated latency of the rules' config over that of slices from which slices are used."""
+    """Least estimated speedup over the config of the rules for which slices are used."""
     sides: tuple[int, ...] = (16, 32, 64, 128)
     """Rows and columns of a tile."""
     depths: tuple[int, ...] = (64, 128, 256)

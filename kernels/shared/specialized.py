@@ -1,4 +1,4 @@
-"""Matrix product by warps with roles, for Hopper: one warp fetches, one to three groups of four warps multiply.
+"""Matrix product by specialized warps, for Hopper: one warp fetches, one to three groups of four warps multiply.
 
 In other kernels each warp waits for the loads and issues the products. Here no copy waits for a product to be issued,
 and no product waits for an address. Shared memory is a ring of stages, each a step along K of both factors. A stage is

@@ -27,6 +27,7 @@ from tuner.kernels.shared.roles import (
     waves,
 )
 from tuner.kernels.shared.tiling import tile_count
+from tuner.kernels.shared.wide_wgmma import is_kept
 from tuner.kernels.spec import cdiv
 
 NT = {"layout": "nt"}
@@ -263,6 +264,8 @@ def test_no_narrower_tile_takes_as_many_waves() -> None:
 def test_each_group_issues_the_products_of_its_rows(
     values: dict[str, object], config: dict[str, object], products_of_a_step: dict[str, int]
 ) -> None:
+    if config.get("WIDE") and not is_kept():
+        pytest.skip("in this version of Triton, columns are composed")
     code = compiled(values, {"BLOCK_K": 64, "num_stages": 14, **config}, "ptx")
     issued = re.findall(r"wgmma\.mma_async\.sync\.aligned\.m64(n\d+)k16", code)
     assert {shape: issued.count(shape) for shape in set(issued)} == products_of_a_step
@@ -273,6 +276,8 @@ def test_each_group_issues_the_products_of_its_rows(
 
 def test_the_ring_is_the_first_thing_in_shared_memory() -> None:
     """Where one wgmma for all columns reads it: the fetched rows go to the address `global_smem`, plus their stage."""
+    if not is_kept():
+        pytest.skip("in this version of Triton, columns are composed")
     config = {"VARIANT": "specialized", "BLOCK_M": 128, "BLOCK_N": 80, "GROUPS": 2, "WIDE": True}
     code = compiled(PRODUCTS[0], {"BLOCK_K": 64, "num_stages": 14, **config}, "ptx")
     copies = re.findall(r"cp\.async\.bulk\.tensor\.2d\.shared\S+ \[(%r\d+)\]", code)
