@@ -18,7 +18,7 @@ class Sequence(NamedTuple):
     """A sequence of which some rows are wanted."""
 
     place: int | slice
-    """Index of the wanted rows among all that are wanted."""
+    """Index of these rows in a tensor of all wanted rows."""
     wanted: range
     """The wanted rows."""
     q: Any

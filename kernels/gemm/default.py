@@ -11,6 +11,7 @@ from tuner.kernels.gemm.alternatives import alternative
 from tuner.kernels.gemm.few_tiles import of_few_tiles
 from tuner.kernels.gemm.odd_rows import of_odd_rows
 from tuner.kernels.gemm.space import WITH_ROLES, descriptors_can, on_tensor_cores, precision, transposed, valid
+from tuner.kernels.shared.roles import WITHOUT_ROLES
 from tuner.kernels.shared.tiling import by_waves, rows_walked, stage_bytes
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize, next_power_of_2
 
@@ -110,8 +111,7 @@ def by_vectors(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
         "VARIANT": "vectors",
         "SPLIT_K": 1,
         "STORES": 1,
-        "GROUPS": 2,
-        "WIDE": False,
+        **WITHOUT_ROLES,
         "num_stages": 1,
         **tile,
     }
@@ -132,8 +132,7 @@ def by_stream(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
         "VARIANT": "streamed",
         "SPLIT_K": 1,
         "STORES": 1,
-        "GROUPS": 2,
-        "WIDE": False,
+        **WITHOUT_ROLES,
         "num_warps": 4,
         "num_stages": 3,
     }
@@ -156,8 +155,7 @@ def across_k(problem: Problem, limits: Limits) -> Mapping[str, Value]:
         "VARIANT": "tiles",
         "SPLIT_K": 1,
         "STORES": 1,
-        "GROUPS": 2,
-        "WIDE": False,
+        **WITHOUT_ROLES,
         "num_warps": 2,
         "num_stages": 3 if wide else 4,
     }
@@ -248,7 +246,7 @@ def filled(
                 if variant == "tiles" and stages > max(2, steps):
                     continue  # shared memory without a step, which another program could use
                 more = {"BLOCK_K": block_k, "VARIANT": variant, "STORES": stores, "num_stages": stages}
-                full = {"GROUPS": 2, "WIDE": False, **more, **config}
+                full = {**WITHOUT_ROLES, **more, **config}
                 full["GROUP_M"] = 1 if full["VARIANT"] in WITH_ROLES else group_m
                 if stage_bytes(problem, full) <= most_bytes and valid(problem, full, limits):
                     yield full

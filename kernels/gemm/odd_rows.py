@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tuner.kernels.gemm.space import descriptors_can, reads_elements, valid
+from tuner.kernels.shared.roles import WITHOUT_ROLES
 from tuner.kernels.shared.tiling import rows_walked
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, next_power_of_2
 
@@ -67,8 +68,7 @@ def _by_vectors(problem: Problem) -> Mapping[str, Value] | None:
         "VARIANT": "vectors",
         "SPLIT_K": 1,
         "STORES": 1,
-        "GROUPS": 2,
-        "WIDE": False,
+        **WITHOUT_ROLES,
         "num_stages": 1,
     }
 
@@ -91,8 +91,7 @@ def _by_tiles(problem: Problem, limits: Limits) -> Mapping[str, Value]:
         "VARIANT": "tiles",
         "SPLIT_K": slices,
         "STORES": 1,
-        "GROUPS": 2,
-        "WIDE": False,
+        **WITHOUT_ROLES,
         "num_warps": min(warps, max(2, block_m * block_n // 1024)),
         "num_stages": 2,
     }

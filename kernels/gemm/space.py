@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tuner.kernels.shared.roles import MOST_DEEP_COLUMNS, ROWS, WIDTHS, Roles, divides, is_narrowest
+from tuner.kernels.shared.roles import MOST_DEEP_COLUMNS, ONE_CHOICE, ROWS, WIDTHS, Roles, divides, is_narrowest
 from tuner.kernels.shared.tiling import (
     accumulators_fit,
     has_steps,
@@ -97,8 +97,7 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "BLOCK_K": (32, 64, 128, 256),
         "SPLIT_K": (1, 2, 4, 8, 16, 32, 64),
         "STORES": (1,),
-        "GROUPS": (2,),
-        "WIDE": (False,),
+        **ONE_CHOICE,
         "num_stages": (2, 3, 4, 5, 6),
     },
     "persistent": {
@@ -107,8 +106,7 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "BLOCK_K": (32, 64, 128, 256),
         "SPLIT_K": (1, 2, 4, 8, 16),
         "STORES": (1, 2),
-        "GROUPS": (2,),
-        "WIDE": (False,),
+        **ONE_CHOICE,
         "num_warps": (2, 4, 8),  # more only divide their work
         "num_stages": (3, 4, 5, 6),  # with two the copy engine waits for the tensor cores
     },
@@ -120,8 +118,7 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "BLOCK_M": (128, 256),
         "BLOCK_N": (64, 128, 192, 256),
         "SPLIT_K": (1,),
-        "GROUPS": (2,),
-        "WIDE": (False,),
+        **ONE_CHOICE,
     },
     "streamed": {
         "BLOCK_M": (16,),
@@ -130,8 +127,7 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "GROUP_M": (1,),
         "SPLIT_K": (1,),
         "STORES": (1,),
-        "GROUPS": (2,),
-        "WIDE": (False,),
+        **ONE_CHOICE,
         "num_warps": (2, 4, 8),
         "num_stages": (3, 4),
     },
@@ -142,8 +138,7 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "GROUP_M": (1,),
         "SPLIT_K": (1,),
         "STORES": (1,),
-        "GROUPS": (2,),
-        "WIDE": (False,),
+        **ONE_CHOICE,
         "num_stages": (1,),  # what goes by shared memory cannot say that it is read once
     },
 }

@@ -9,6 +9,7 @@ from typing import Any
 
 from tuner.errors import UsageError
 from tuner.kernels.scaled_gemm.space import DESCRIBED, is_promoted, roles_can, sums_held, valid
+from tuner.kernels.shared.roles import WITHOUT_ROLES
 from tuner.kernels.shared.tiling import by_waves, rows_walked, stage_bytes, tile_count
 from tuner.kernels.spec import Limits, Problem, Value, next_power_of_2
 
@@ -88,8 +89,7 @@ def by_vectors(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
         "VARIANT": "vectors",
         "SPLIT_K": 1,
         "PROGRAMS": 1,
-        "GROUPS": 2,
-        "WIDE": False,
+        **WITHOUT_ROLES,
         "num_warps": 2,
         "num_stages": 1,
     }
@@ -128,7 +128,7 @@ def filled(problem: Problem, config: Mapping[str, Any], limits: Limits) -> Itera
     most = (14, 6, 5, 4, 3, 2)
     for variant, block_k, warps, stages in product(variants, (128, 64), (4, 8, 2) if few else (8, 4), most):
         more: dict[str, Value] = {"BLOCK_K": block_k, "num_warps": warps, "num_stages": stages}
-        full = {"VARIANT": variant, **config, "GROUP_M": group_m, "PROGRAMS": 1, "GROUPS": 2, "WIDE": False, **more}
+        full = {"VARIANT": variant, **config, "GROUP_M": group_m, "PROGRAMS": 1, **WITHOUT_ROLES, **more}
         shared = stages * stage_bytes(problem, full)
         if (variant in DESCRIBED or 2 * shared <= limits.shared_bytes) and valid(problem, full, limits):
             yield full

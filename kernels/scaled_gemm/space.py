@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tuner.kernels.shared.roles import ROWS, WIDTHS, Roles, divides, is_narrowest
+from tuner.kernels.shared.roles import ONE_CHOICE, ROWS, WIDTHS, Roles, divides, is_narrowest
 from tuner.kernels.shared.tiling import (
     accumulators_fit,
     has_steps,
@@ -82,16 +82,14 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "BLOCK_N": SIDES,
         "BLOCK_K": (64, 128, 256),
         "PROGRAMS": (1,),
-        "GROUPS": (2,),
-        "WIDE": (False,),
+        **ONE_CHOICE,
         "num_stages": (2, 3, 4, 5, 6),
     },
     "persistent": {
         "BLOCK_M": SIDES,
         "BLOCK_N": SIDES,
         "BLOCK_K": (128, 256),
-        "GROUPS": (2,),
-        "WIDE": (False,),
+        **ONE_CHOICE,
         "num_warps": (4, 8),  # more only divide their work
         "num_stages": (3, 4, 5, 6),  # with two the copy engine waits for the tensor cores
     },
@@ -104,8 +102,7 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "GROUP_M": (1,),
         "SPLIT_K": (1,),
         "PROGRAMS": (1,),
-        "GROUPS": (2,),
-        "WIDE": (False,),
+        **ONE_CHOICE,
         "num_stages": (1,),
     },
 }

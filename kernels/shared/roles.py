@@ -5,6 +5,7 @@ The same rules hold for elements of 8 and of 16 bits. Standard library only: the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tuner.kernels.spec import cdiv
@@ -32,6 +33,12 @@ MOST_DEEP_COLUMNS = 64
 """Most columns of a tile of 64 rows whose steps may take 256 bytes along K: fewer, larger loads."""
 FEWEST_STAGES = 3
 """Fewest stages: with two, the copy engine waits for the tensor cores."""
+
+
+WITHOUT_ROLES: Mapping[str, int] = {"GROUPS": 2, "WIDE": False}
+"""Knobs of warps with roles in the configs of other variants, which do not use them."""
+ONE_CHOICE: Mapping[str, tuple[int, ...]] = {name: (value,) for name, value in WITHOUT_ROLES.items()}
+"""The same as choices of a variant."""
 
 
 def parts(columns: int, most: int = 256) -> tuple[int, ...]:

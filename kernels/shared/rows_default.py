@@ -39,7 +39,7 @@ class DefaultSettings:
     need less time for the rest."""
     few_odd_rows: tuple[int, int] = (4, 1)
     """Number of rows for each multiprocessor up to which odd rows are few: beside at most one vector, and beside two.
-    All that are not too short are then read 16 bytes at once. Vectors are read element by element."""
+    Rows are then read 16 bytes at once unless they are too short; vectors are read element by element."""
     odd_steps: tuple[int, ...] = (4, 2, 1)
     """Number of such rows of a program if there are a weight and a bias, best first."""
     looped: tuple[tuple[int, int, int], ...] = (

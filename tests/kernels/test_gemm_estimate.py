@@ -99,7 +99,7 @@ def test_a_default_that_is_expected_to_be_slower_than_another_config_is_replaced
     "sizes", [{"M": 512, "N": 2560, "K": 9728}, {"M": 40, "N": 5120, "K": 3200}, {"M": 1280, "N": 6848, "K": 3456}]
 )
 def test_the_default_is_the_config_with_roles_that_has_the_least_estimate(sizes: dict[str, object]) -> None:
-    """Of some hundred tiles only the most promising are estimated, which leaves none out that is much better."""
+    """A first cost leaves only the most promising tiles to the estimate. It leaves none out that is much better."""
     given = problem(**sizes)
     found = GEMM.default_config(given, H200.limits)
     others = [each for variant in ("specialized", "swapped") for each in of_variant(variant, given, H200.limits)]

@@ -275,7 +275,7 @@ def test_each_group_issues_the_products_of_its_rows(
 
 
 def test_the_ring_is_the_first_thing_in_shared_memory() -> None:
-    """Where one wgmma for all columns reads it: the fetched rows go to the address `global_smem`, plus their stage."""
+    """One wgmma for all columns reads the ring from the address `global_smem` on, so the fetched rows must go there."""
     if not is_kept():
         pytest.skip("in this version of Triton, columns are composed")
     config = {"VARIANT": "specialized", "BLOCK_M": 128, "BLOCK_N": 80, "GROUPS": 2, "WIDE": True}

@@ -1,4 +1,4 @@
-"""What a kernel's estimate says of an answer: the best that seems possible, and what holds it back."""
+"""Outlook of an answer by its kernel's estimate: the best latency that seems possible, and what limits the answer."""
 
 from __future__ import annotations
 
