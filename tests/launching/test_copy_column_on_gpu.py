@@ -56,7 +56,7 @@ def matrix(M: int, N: int, memory: str, dtype: torch.dtype = torch.float32) -> T
 
 
 def bits(tensor: Tensor) -> Tensor:
-    return tensor.cpu().contiguous().view(torch.int8)
+    return tensor.cpu().reshape(-1).clone(memory_format=torch.contiguous_format).view(torch.int8)
 
 
 def config(way: str) -> Config:
