@@ -202,7 +202,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=MODELS, default="llama-3-8b", help="whose published sizes to take")
     parser.add_argument("--layers", type=int, default=4, help="number of layers that are timed one after the other")
-    parser.add_argument("--tune", type=float, metavar="SECONDS", help="search each problem first, for this number of seconds")
+    parser.add_argument("--tune", type=float, metavar="SECONDS", help="time of a search of each problem")
     parser.add_argument("--out", type=Path, help="JSON file for the rows")
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
