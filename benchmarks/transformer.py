@@ -1,10 +1,13 @@
-"""A small model with random weights: tuner.ops, torch, and torch.compile, in prefill and decoding.
+"""A layer of a decoder model with random weights: tuner.ops untuned and tuned, torch, and torch.compile.
 
-Each layer is rms_norm, gemm, attention, gemm, rms_norm, gemm, silu_mul, gemm. A prefill is one long sequence; decoding
-adds one token to each of several sequences, over keys and values that are there, in a CUDA graph. Shown are the time of
-each, the largest difference of its logits from torch's in fp32, and the share of each op.
+Each layer is rms_norm, gemm, attention, gemm, rms_norm, gemm, silu_mul, gemm; rotary embeddings and biases are left
+out. A prefill is one long sequence, and a chunk is its beginning; decoding adds one token to each of several sequences,
+over keys and values that are there. Chunks and decoding run in a CUDA graph. Shown are the time of one layer, the
+largest difference of the logits from torch's in fp32, and the share of each op; then the host's time of a small product
+by `tuner.ops.gemm` and by torch.
 
-    python benchmarks/transformer.py --layers 4 --out transformer.json
+    python benchmarks/transformer.py --model falcon3-10b --out transformer.json
+    TUNER_DB=falcon.db python benchmarks/transformer.py --model falcon3-10b --tune 15
 """
 
 from __future__ import annotations
@@ -12,70 +15,30 @@ from __future__ import annotations
 import argparse
 import json
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from time import perf_counter_ns
+from typing import Any
 
 import torch
+from decoders import MODELS, STEPS, ByTorch, Model, Ops
 from torch import Tensor
 from torch.nn import functional
 
-from tuner import ops
+import tuner
+from tuner import Client, Problem, ops
+from tuner.client.sources import HeldSource
+from tuner.kernels import calling
+from tuner.kernels.calling import OpCall, PreparedLaunch
+from tuner.launching.calls import PREPARED, LaunchOf, PreparedLaunches, tuned_launch
+from tuner.lookup.bundle import Bundle
 from tuner.records import median
 
-Caches = Sequence[tuple[Tensor, Tensor]]
-ROUNDS = 20
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """Sizes of the model and of its work; the defaults are those of Llama 3 8B, with fewer layers and words."""
-
-    layers: int = 4
-    width: int = 4096
-    heads: int = 32
-    shared_heads: int = 8
-    head_size: int = 128
-    hidden: int = 14336
-    words: int = 32000
-    prompt: int = 4096
-    sequences: int = 16
-    cached: int = 8192
-    """Keys of a sequence in decoding; the last sequences have a few less."""
-
-
-class Ops(Protocol):
-    """The ops of a layer."""
-
-    def norm(self, x: Tensor, weight: Tensor) -> Tensor: ...
-    def linear(self, x: Tensor, weight: Tensor) -> Tensor: ...
-    def gated(self, x: Tensor) -> Tensor: ...
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None) -> Tensor: ...
-
-
-class ByTorch:
-    """The ops as torch has them."""
-
-    def norm(self, x: Tensor, weight: Tensor) -> Tensor:
-        return functional.rms_norm(x, (x.shape[-1],), weight, 1e-6)
-
-    def linear(self, x: Tensor, weight: Tensor) -> Tensor:
-        return functional.linear(x, weight)
-
-    def gated(self, x: Tensor) -> Tensor:
-        gate, up = x.chunk(2, -1)
-        return functional.silu(gate) * up
-
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None) -> Tensor:
-        seen = None
-        if lengths is not None:
-            seen = (torch.arange(k.shape[2], device=k.device) < lengths[:, None])[:, None, None]
-        return functional.scaled_dot_product_attention(
-            q, k, v, attn_mask=seen, is_causal=lengths is None, enable_gqa=True
-        )
+ROUNDS, CALLS = 20, 50
 
 
 class ByTuner:
@@ -110,68 +73,23 @@ def event() -> Any:
     return recorded
 
 
-class Model:
-    """Random weights, and what is computed with them."""
+@contextmanager
+def by_defaults(asked: dict[str, Problem], launch_of: LaunchOf = tuned_launch, runs_on: str = "cuda") -> Iterator[None]:
+    """Let the ops launch their defaults, and add the problems of their calls to `asked`."""
 
-    def __init__(self, sizes: Sizes, device: str, dtype: torch.dtype) -> None:
-        generator = torch.Generator(device).manual_seed(0)
+    def noted(client: Client, call: OpCall, problem: Problem, operands: Mapping[str, Any]) -> PreparedLaunch:
+        asked[problem.text] = problem
+        return launch_of(client, call, problem, operands)
 
-        def drawn(*shape: int) -> Tensor:
-            return torch.randn(shape, generator=generator, device=device).to(dtype)
-
-        def weight(rows: int, columns: int) -> Tensor:
-            return drawn(rows, columns) * columns**-0.5
-
-        width, wide = sizes.width, sizes.heads * sizes.head_size
-        both = wide + 2 * sizes.shared_heads * sizes.head_size
-        cache = (sizes.sequences, sizes.shared_heads, sizes.cached, sizes.head_size)
-        self.sizes = sizes
-        self.layers = [
-            {
-                "norm": torch.ones(width, device=device, dtype=dtype),
-                "qkv": weight(both, width),
-                "out": weight(width, wide),
-                "second norm": torch.ones(width, device=device, dtype=dtype),
-                "up": weight(2 * sizes.hidden, width),
-                "down": weight(width, sizes.hidden),
-            }
-            for _ in range(sizes.layers)
-        ]
-        self.head = weight(sizes.words, width)
-        self.prompt, self.tokens = drawn(1, sizes.prompt, width), drawn(sizes.sequences, 1, width)
-        self.caches = [(drawn(*cache), drawn(*cache)) for _ in self.layers]
-        self.lengths = sizes.cached - torch.arange(sizes.sequences, device=device, dtype=torch.int32)
-
-    def widened(self) -> Model:
-        """Return the same model in fp32."""
-        found = object.__new__(Model)
-        found.sizes, found.lengths = self.sizes, self.lengths
-        found.layers = [{name: weight.float() for name, weight in layer.items()} for layer in self.layers]
-        found.head, found.prompt, found.tokens = self.head.float(), self.prompt.float(), self.tokens.float()
-        found.caches = [(k.float(), v.float()) for k, v in self.caches]
-        return found
-
-    def prefill(self, by: Ops) -> Tensor:
-        """Return the logits of the prompt's last token."""
-        return self._run(by, self.prompt, None)
-
-    def decode(self, by: Ops) -> Tensor:
-        """Return the logits of a token of each sequence, whose key and value are written to the caches."""
-        return self._run(by, self.tokens, self.caches)
-
-    def _run(self, by: Ops, x: Tensor, caches: Caches | None) -> Tensor:
-        sizes, (B, T, _) = self.sizes, x.shape
-        for nth, layer in enumerate(self.layers):
-            projected = by.linear(by.norm(x, layer["norm"]), layer["qkv"])
-            heads = projected.view(B, T, -1, sizes.head_size).transpose(1, 2)
-            q, k, v = heads.split((sizes.heads, sizes.shared_heads, sizes.shared_heads), 1)
-            if caches is not None:
-                last = (self.lengths.long() - 1)[:, None, None, None].expand(k.shape)
-                k, v = (cache.scatter_(2, last, new) for cache, new in zip(caches[nth], (k, v), strict=True))
-            found = by.attend(q, k, v, None if caches is None else self.lengths)
-            x = x + by.linear(found.transpose(1, 2).reshape(B, T, -1), layer["out"])
-            x = x + by.linear(by.gated(by.linear(by.norm(x, layer["second norm"]), layer["up"])), layer["down"])
-        return by.linear(x[:, -1], self.head)
+    nothing = Client(HeldSource(Bundle("none", {}, (), (), (), ""), "no answers"))
+    launches = PreparedLaunches(nothing, prepared=calling.prepared, launch_of=noted, runs_on=runs_on)
+    launches.clear()
+    calling.install(launches.prepare)
+    try:
+        yield
+    finally:
+        launches.clear()
+        calling.install(PREPARED.prepare)
 
 
 def milliseconds(run: Callable[[], object]) -> float:
@@ -214,44 +132,85 @@ def shares(run: Callable[[Ops], object]) -> dict[str, float]:
 def differences(model: Model, by: Ops) -> dict[str, float]:
     """Return the largest difference of logits from torch's in fp32, relative to the largest logit."""
     wide, found = model.widened(), {}
-    for name in ("prefill", "decode"):
-        exact = getattr(wide, name)(ByTorch())
-        found[name] = float((getattr(model, name)(by).float() - exact).abs().max() / exact.abs().max())
+    for step in STEPS:
+        exact = wide.logits(step, ByTorch())
+        found[step] = float((model.logits(step, by).float() - exact).abs().max() / exact.abs().max())
     return found
 
 
-def compared(model: Model) -> list[dict[str, Any]]:
-    """Return a row for each way to compute the model."""
+def of_a_layer(model: Model, run: Callable[[str], object]) -> dict[str, float]:
+    """Return the ms of one layer in each step."""
+    found = {}
+    for step in STEPS:
+        ready = partial(run, step)
+        found[f"{step}_ms"] = milliseconds(ready if step == "prefill" else captured(ready)) / model.sizes.layers
+    return found
+
+
+def compared(model: Model, tune_s: float | None) -> list[dict[str, Any]]:
+    """Return a row for each way to compute the layers.
+
+    Args:
+        tune_s: seconds for a search of each problem between the defaults and the stored answers; None for no search.
+    """
     ours, eager = ByTuner(), ByTorch()
-    compiled = torch.compile(lambda name: getattr(model, name)(eager), dynamic=False)
-    ways: dict[str, Callable[[str], Any]] = {
-        "tuner.ops": lambda name: getattr(model, name)(ours),
-        "torch": lambda name: getattr(model, name)(eager),
+    compiled = torch.compile(lambda step: model.through_layers(step, eager), dynamic=False)
+    asked: dict[str, Problem] = {}
+    with by_defaults(asked):
+        rows = [{"by": "tuner.ops, untuned", **of_a_layer(model, lambda step: model.through_layers(step, ours))}]
+    if tune_s is not None:
+        for problem in asked.values():
+            tuner.tune(problem.op, problem.stated, budget=tune_s)
+        tuner.refresh()
+    ways: dict[str, Callable[[str], object]] = {
+        "tuner.ops": lambda step: model.through_layers(step, ours),
+        "torch": lambda step: model.through_layers(step, eager),
         "torch.compile": compiled,
     }
-    rows: list[dict[str, Any]] = []
-    for way, run in ways.items():
-        row: dict[str, Any] = {"by": way, "prefill_ms": milliseconds(partial(run, "prefill"))}
-        row["decode_ms"] = milliseconds(captured(partial(run, "decode")))
-        rows.append(row)
-    rows[0] |= {
+    rows += [{"by": way, **of_a_layer(model, run)} for way, run in ways.items()]
+    rows[1] |= {
         "off_by": differences(model, ours),
-        "share_ms": {n: shares(getattr(model, n)) for n in ("prefill", "decode")},
+        "share_ms": {step: shares(partial(model.through_layers, step)) for step in STEPS},
     }
-    rows[1]["off_by"] = differences(model, eager)
+    rows[2]["off_by"] = differences(model, eager)
     return rows
+
+
+def host_rows(device: str, dtype: torch.dtype, rounds: int = ROUNDS) -> list[dict[str, Any]]:
+    """Return the us that the host takes for a product of 64 x 64 matrices, without waiting for the device."""
+    x, weight = (torch.ones(64, 64, device=device, dtype=dtype) for _ in range(2))
+    transposed = weight.t()
+    ways: dict[str, Callable[[], object]] = {
+        "tuner.ops.gemm": lambda: ops.gemm(x, transposed),
+        "torch.nn.functional.linear": lambda: functional.linear(x, weight),
+    }
+    found: dict[str, list[float]] = {way: [] for way in ways}
+    for _ in range(rounds):
+        for way, call in ways.items():
+            call()
+            if device == "cuda":
+                torch.cuda.synchronize()
+            first = perf_counter_ns()
+            for _ in range(CALLS):
+                call()
+            found[way].append((perf_counter_ns() - first) / CALLS / 1e3)
+    return [{"by": way, "host_us": round(median(us), 2)} for way, us in found.items()]
 
 
 def main() -> None:
     """Measure, print a row for each way, and write them to the output file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--model", choices=MODELS, default="llama-3-8b", help="whose published sizes to take")
+    parser.add_argument("--layers", type=int, default=4, help="number of layers that are timed one after the other")
+    parser.add_argument("--tune", type=float, metavar="SECONDS", help="time of a search of each problem")
     parser.add_argument("--out", type=Path, help="JSON file for the rows")
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
         parser.exit(3, "transformer: there is no GPU 0: the driver shows none\n")
     with torch.no_grad():
-        rows = compared(Model(Sizes(layers=arguments.layers), "cuda", torch.bfloat16))
+        sizes = replace(MODELS[arguments.model], layers=arguments.layers)
+        rows = compared(Model(sizes, "cuda", torch.bfloat16), arguments.tune)
+        rows += host_rows("cuda", torch.bfloat16)
     for row in rows:
         print(json.dumps(row))
     if arguments.out is not None:

@@ -247,6 +247,14 @@ class TestSpace:
         assert default["VARIANT"] == "tiles"
         assert not KERNEL.valid(asked, {**TILE, "VARIANT": "boxes", "PATCH": 0, "SPLIT_K": 1}, H200.limits)
 
+    def test_boxes_have_two_stages_only_in_short_loops(self) -> None:
+        def stages(channels: int) -> set[object]:
+            space = feasible(KERNEL, problem(32, channels, 28, 28, 256, 1), H200.limits)
+            return {config["num_stages"] for config in space if (config["VARIANT"], config["BLOCK_K"]) == ("boxes", 64)}
+
+        assert stages(512) == {2, 3, 4, 5, 6}
+        assert stages(576) == {3, 4, 5, 6}
+
     def test_small_outputs_are_cut_along_k(self) -> None:
         asked = problem(2, 1280, 8, 8, 1280, **PAD)
         default: Config = KERNEL.default_config(asked, H200.limits)

@@ -201,6 +201,18 @@ def test_the_default_of_a_thread_goes_by_what_it_reads_holds_and_stores(values: 
     assert fits(MAX.default_config(MAX.signature.problem(default), H200.limits))
 
 
+def test_threads_that_loop_over_rows_of_windows_have_sixteen_outputs_if_rows_fill_them() -> None:
+    def config(columns: int, side: int, **values: Any) -> Any:
+        given = {"B": 4, "C": 512, "H": 40, "W": columns, "R": side, "padding_h": side // 2, "padding_w": side // 2}
+        problem = MAX.signature.problem(given | {"stride_h": 1, "dtype": "bf16"} | values)
+        return MAX.default_config(problem, H200.limits)
+
+    looped = config(459, 13)
+    assert (looped["TILE_Q"], looped["BLOCK_Q"] * looped["BLOCK_N"], looped["num_warps"]) == (8, 8 * 64, 1)
+    assert config(26, 9)["TILE_Q"] == 4  # a quarter of the threads would be idle
+    assert config(459, 13, layout="nhwc")["TILE_Q"] == 1
+
+
 @pytest.mark.parametrize(
     ("values", "good"),
     [
