@@ -23,9 +23,11 @@ class DefaultSettings:
     depth_of_all: int = 2
     """Accesses that a thread makes at once if all are reduced by programs of several warps. Each multiprocessor then
     runs all the warps that it can (10 million bf16: 12.5 us, with twice the depth and half the warps 13.5 us)."""
-    bytes_alone: int = 32768
+    bytes_alone: int = 65536
     """Most bytes of a tile that one program reads alone if all are reduced. More programs wait for each other longer
-    (2026-11-30: 10 KB by one program 5.9 us, by four 7.7 us; 32 KB by one 6.2 us, 64 KB by 32 programs 6.7 us)."""
+    (2026-11-30: 20,000 bf16 by one program 4.3 us, by 16 programs 5.3 us; 32,768 by one 4.3 us, by 32 5.0 us)."""
+    warps_alone: int = 32
+    """Most warps of that program (2026-11-30: 5,377 bf16 by 32 warps 4.2 us, by 16 4.3 us, by 8 4.5 us)."""
     warps: int = 8
     """Most warps of a program."""
     most_warps: int = 16
@@ -129,7 +131,7 @@ def _of_all(accesses: int, tile: int, limits: Limits) -> tuple[int, int]:
         tile: accesses of a warp to the smallest tile that holds the matrix.
     """
     if tile * ALIGNED_BYTES * WARP <= SETTINGS.bytes_alone:
-        return max(1, tile // SETTINGS.most_warps), tile
+        return max(1, tile // SETTINGS.warps_alone), tile
     each = _power_below(accesses // _power_below(SETTINGS.programs * limits.sm_count))
     if each <= SETTINGS.depth_of_rows:
         return max(SETTINGS.depth, each), max(SETTINGS.depth, each)

@@ -99,9 +99,9 @@ class TestReduce:
         assert shares(problem, config).steps >= config["SPLIT"]
 
     def test_one_program_reads_few_elements_at_once(self) -> None:
-        """Programs that share a result wait for each other, longer than one takes to read 32 KB."""
-        assert has(default("reduce", M=1, N=5377, axis="all"), SPLIT=1, BLOCK_N=8192, DEPTH=2, num_warps=16)
-        assert has(default("reduce", M=1, N=16_384, axis="all"), SPLIT=1, DEPTH=4, num_warps=16)
+        """Programs that share a result wait for each other, longer than one takes to read 64 KB."""
+        assert has(default("reduce", M=1, N=5377, axis="all"), SPLIT=1, BLOCK_N=8192, DEPTH=1, num_warps=32)
+        assert has(default("reduce", M=1, N=32_768, axis="all"), SPLIT=1, DEPTH=4, num_warps=32)
         assert has(default("reduce", M=1, N=900, axis="all"), SPLIT=1, DEPTH=1, num_warps=4)
         assert default("reduce", M=1, N=32_896, axis="all")["SPLIT"] == 32
 
