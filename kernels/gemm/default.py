@@ -8,10 +8,20 @@ from itertools import product
 from typing import Any
 
 from tuner.kernels.gemm.alternatives import alternative
+from tuner.kernels.gemm.estimate import estimate
 from tuner.kernels.gemm.few_tiles import of_few_tiles
 from tuner.kernels.gemm.odd_rows import of_odd_rows
-from tuner.kernels.gemm.space import WITH_ROLES, descriptors_can, on_tensor_cores, precision, transposed, valid
-from tuner.kernels.shared.roles import WITHOUT_ROLES
+from tuner.kernels.gemm.space import (
+    DEFAULTS,
+    WITH_ROLES,
+    is_described,
+    on_tensor_cores,
+    padded,
+    precision,
+    transposed,
+    unaligned,
+    valid,
+)
 from tuner.kernels.shared.tiling import by_waves, rows_walked, stage_bytes
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize, next_power_of_2
 
@@ -41,16 +51,28 @@ class DefaultSettings:
     """Bytes of all programs' loads in flight, beyond which they only wait for each other."""
     vectors_least_k: int = 1024
     """K from which a product with few rows is computed without tensor cores."""
+    copies_gain: float = 1.1
+    """Least estimated speedup for which operands are copied to aligned rows."""
 
 
 SETTINGS = DefaultSettings()
 
 
 def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
-    """Return the config of the rules, or one that the estimate finds faster: of warps with roles, else of slices."""
+    """Return the config of the rules, or one that the estimate finds faster: of warps with roles, else of slices.
+
+    If operands are not aligned, it is the default of the problem whose rows are, after copies, if that is faster yet.
+    """
     rules = by_rules(problem, limits)
     found = alternative(problem, rules, limits)
-    return of_few_tiles(problem, rules, limits) if found is rules else found
+    as_it_lies = of_few_tiles(problem, rules, limits) if found is rules else found
+    if limits.capability < (9, 0) or not unaligned(problem) or as_it_lies["VARIANT"] == "vectors":
+        return as_it_lies
+    copied = {**default(padded(problem), limits), "ALIGN": True}
+    if not valid(problem, copied, limits):
+        return as_it_lies
+    us, most = (estimate(problem, config, limits).us for config in (copied, as_it_lies))
+    return copied if us * SETTINGS.copies_gain < most else as_it_lies
 
 
 def by_rules(problem: Problem, limits: Limits) -> Mapping[str, Value]:
@@ -111,7 +133,7 @@ def by_vectors(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
         "VARIANT": "vectors",
         "SPLIT_K": 1,
         "STORES": 1,
-        **WITHOUT_ROLES,
+        **DEFAULTS,
         "num_stages": 1,
         **tile,
     }
@@ -132,7 +154,7 @@ def by_stream(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
         "VARIANT": "streamed",
         "SPLIT_K": 1,
         "STORES": 1,
-        **WITHOUT_ROLES,
+        **DEFAULTS,
         "num_warps": 4,
         "num_stages": 3,
     }
@@ -155,7 +177,7 @@ def across_k(problem: Problem, limits: Limits) -> Mapping[str, Value]:
         "VARIANT": "tiles",
         "SPLIT_K": 1,
         "STORES": 1,
-        **WITHOUT_ROLES,
+        **DEFAULTS,
         "num_warps": 2,
         "num_stages": 3 if wide else 4,
     }
@@ -182,7 +204,7 @@ def sixteen_rows(problem: Problem, limits: Limits) -> Mapping[str, Value] | None
     if b_is_t:
         block_k = max(block_k, 128)
     in_flight = SETTINGS.bytes_in_flight // (min(tiles, limits.sm_count) * block_k * column_bytes)
-    described = M <= 8 and descriptors_can(problem, limits) and on_tensor_cores(problem)
+    described = M <= 8 and is_described(problem, limits) and on_tensor_cores(problem)
     config: dict[str, Value] = {
         "BLOCK_M": 16,
         "BLOCK_N": block_n,
@@ -246,7 +268,7 @@ def filled(
                 if variant == "tiles" and stages > max(2, steps):
                     continue  # shared memory without a step, which another program could use
                 more = {"BLOCK_K": block_k, "VARIANT": variant, "STORES": stores, "num_stages": stages}
-                full = {**WITHOUT_ROLES, **more, **config}
+                full = {**DEFAULTS, **more, **config}
                 full["GROUP_M"] = 1 if full["VARIANT"] in WITH_ROLES else group_m
                 if stage_bytes(problem, full) <= most_bytes and valid(problem, full, limits):
                     yield full

@@ -12,16 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from tuner.kernels.gemm.space import (
     DESCRIBED,
     WITH_ROLES,
+    lying,
     reads_elements,
     sliced_tiles,
     staging_slots,
     tile_of_roles,
     transposed,
+    unaligned,
 )
 from tuner.kernels.shared.roles import walked_together
 from tuner.kernels.shared.tiling import tile_count
@@ -105,6 +108,10 @@ class Coefficients:
     """Further time for each slice of warps with roles."""
     roles_sum_bytes: float = 37.8
     """Bytes of partial sums that warps with roles write or read in a cycle."""
+    copy_gb_per_s: float = 3000.0
+    """Rate of bytes that copies to and from aligned rows read and write; much of it is in L2. Not fitted."""
+    copy_us: float = 2.0
+    """Time of a launch of copies beside its bytes. Not fitted."""
     sharpness: float = 3.25
     """Exponent of the norm that adds up what overlaps; if infinite, only the slowest counts."""
 
@@ -115,7 +122,7 @@ COEFFICIENTS = Coefficients()
 def estimate(
     problem: Problem, config: Mapping[str, Any], limits: Limits, coefficients: Coefficients = COEFFICIENTS
 ) -> Cost:
-    """Return the estimated time of a config, with the time of its products, loads, last wave, memory, start and end."""
+    """Return the estimated time of a config, with that of products, loads, last wave, memory, copies, start and end."""
     return _Estimate(problem, config, limits, coefficients).cost()
 
 
@@ -148,6 +155,7 @@ class _Estimate:
         self._sliced = sliced_tiles(problem, config, limits.sm_count)
         self._slices = config["SPLIT_K"]
         self._steps = cdiv(problem["K"], self._k)
+        self._copied = unaligned(problem) if config["ALIGN"] else ()
         self._held = 1 if self._stays else self._programs_held()
 
     def cost(self) -> Cost:
@@ -167,7 +175,8 @@ class _Estimate:
         rounds, cycles = self._rounds(step, max(product, load), fill, end)
         memory = self._memory_us()
         start = c.start_us + (c.roles_us if self._has_roles else 0.0)
-        us = start + self._overlapped((cycles + self._joining()) / c.mhz, memory)
+        copies = self._copies_us()
+        us = start + copies + self._overlapped((cycles + self._joining()) / c.mhz, memory)
         even = self._tiles / self._limits.sm_count
         return Cost(
             us,
@@ -176,6 +185,7 @@ class _Estimate:
                 "loads": even * self._steps * max(load, latency / self._held) / c.mhz,
                 "waves": max(0.0, rounds - even) * self._steps * step(1) / c.mhz,
                 "memory": memory,
+                "copies": copies,
                 "start and end": start + (fill + end + self._joining()) / c.mhz,
             },
         )
@@ -285,6 +295,13 @@ class _Estimate:
         rate = 1e3 * (self._limits.gb_per_s or c.gb_per_s)
         us = ((M + N) * K + M * N) * self._size * (1 / rate + c.memory_latency_us / in_flight)
         return us * c.read_once if self._variant in ("vectors", "streamed") else us
+
+    def _copies_us(self) -> float:
+        """Return the time in which operands are copied to aligned rows in one launch, and the result from them."""
+        c, dims = self._c, lying(self._problem)
+        elements = sum(prod(self._problem[dim] for dim in dims[name]) for name in self._copied)
+        launches = len({name == "out" for name in self._copied})
+        return launches * c.copy_us + 2 * elements * self._size / (1e3 * c.copy_gb_per_s)
 
     def _programs_held(self) -> int:
         """Return the number of programs that a multiprocessor holds at once."""

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
-from tuner.kernels.shared.roles import MOST_DEEP_COLUMNS, ONE_CHOICE, ROWS, WIDTHS, Roles, divides, is_narrowest
+from tuner.kernels.shared.roles import (
+    MOST_DEEP_COLUMNS,
+    ONE_CHOICE,
+    ROWS,
+    WIDTHS,
+    WITHOUT_ROLES,
+    Roles,
+    divides,
+    is_narrowest,
+)
 from tuner.kernels.shared.tiling import (
+    ALIGNED_BYTES,
     accumulators_fit,
     has_steps,
     little_left,
@@ -81,6 +92,11 @@ WITH_ROLES = ("specialized", "swapped", "stream_k")
 DESCRIBED = ("persistent", *WITH_ROLES)
 """Variants that read through descriptors, with one program for each multiprocessor."""
 
+AS_IT_LIES: Mapping[str, tuple[Value, ...]] = {"ALIGN": (False,)}
+"""Choice of variants that read the factors as they lie."""
+DEFAULTS: Mapping[str, Value] = {**WITHOUT_ROLES, "ALIGN": False}
+"""Knobs that most variants do not use, in their configs."""
+
 _ROLES: Mapping[str, tuple[Value, ...]] = {
     "BLOCK_K": (64, 128),
     "GROUP_M": (1,),  # `walked_together` decides
@@ -98,6 +114,7 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "SPLIT_K": (1, 2, 4, 8, 16, 32, 64),
         "STORES": (1,),
         **ONE_CHOICE,
+        **AS_IT_LIES,
         "num_stages": (2, 3, 4, 5, 6),
     },
     "persistent": {
@@ -128,6 +145,7 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "SPLIT_K": (1,),
         "STORES": (1,),
         **ONE_CHOICE,
+        **AS_IT_LIES,
         "num_warps": (2, 4, 8),
         "num_stages": (3, 4),
     },
@@ -139,6 +157,7 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "SPLIT_K": (1,),
         "STORES": (1,),
         **ONE_CHOICE,
+        **AS_IT_LIES,
         "num_stages": (1,),  # what goes by shared memory cannot say that it is read once
     },
 }
@@ -186,12 +205,34 @@ def tiles_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bo
     return accumulators_fit(problem, config, limits) and buffers * stage_bytes(problem, config) <= limits.shared_bytes
 
 
-def descriptors_can(problem: Problem, limits: Limits) -> bool:
-    """Return whether the copy engine, which Hopper introduced, can read the operands: rows aligned to 16 bytes."""
-    M, N, K = problem.sizes
+def lying(problem: Problem) -> Mapping[str, tuple[str, str]]:
+    """Return the dims of a, b and out as they lie in memory: that of their rows, and that along a row."""
     a_is_t, b_is_t = transposed(problem)
-    rows = (M if a_is_t else K, K if b_is_t else N, N)
-    return limits.capability >= (9, 0) and all(row * itemsize(problem.dtype) % 16 == 0 for row in rows)
+    return {"a": ("K", "M") if a_is_t else ("M", "K"), "b": ("N", "K") if b_is_t else ("K", "N"), "out": ("M", "N")}
+
+
+def unaligned(problem: Problem) -> tuple[str, ...]:
+    """Return which of a, b and out have rows that descriptors cannot describe: of no multiple of 16 bytes."""
+    size = itemsize(problem.dtype)
+    return tuple(name for name, (_, along) in lying(problem).items() if problem[along] * size % ALIGNED_BYTES)
+
+
+def padded(problem: Problem) -> Problem:
+    """Return the problem with rows of whole 16 bytes, which has as many tiles: their sides are multiples of these."""
+    each = ALIGNED_BYTES // itemsize(problem.dtype)
+    odd = {lying(problem)[name][1] for name in unaligned(problem)}
+    dims = tuple((name, cdiv(size, each) * each if name in odd else size) for name, size in problem.dims)
+    return replace(problem, dims=dims, text=f"{problem.text} with padding")
+
+
+def is_described(problem: Problem, limits: Limits) -> bool:
+    """Return whether the copy engine, which Hopper introduced, can read the operands as they lie."""
+    return limits.capability >= (9, 0) and not unaligned(problem)
+
+
+def descriptors_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Return whether the copy engine can read the operands as they lie, or else their copies."""
+    return limits.capability >= (9, 0) and config["ALIGN"] == bool(unaligned(problem))
 
 
 def reads_elements(problem: Problem) -> tuple[bool, bool]:
@@ -215,7 +256,7 @@ def persistent_can(problem: Problem, config: Mapping[str, Any], limits: Limits) 
     tile = config["BLOCK_M"] * config["BLOCK_N"]
     store_bytes = tile // config["STORES"] * itemsize(problem.dtype)
     return (
-        descriptors_can(problem, limits)
+        descriptors_can(problem, config, limits)
         and accumulators_fit(problem, config, limits)
         and on_tensor_cores(problem)
         # A tile is stored in halves to leave room for another stage.
@@ -232,7 +273,7 @@ def roles_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bo
         limits.capability[0] != 9
         or itemsize(problem.dtype) != 2
         or not divides(config["BLOCK_N" if swapped else "BLOCK_M"], config["GROUPS"])
-        or not descriptors_can(problem, limits)
+        or not descriptors_can(problem, config, limits)
     ):
         return False
     tile, slots = tile_of_roles(problem, config), staging_slots(problem, config, limits.sm_count)

@@ -23,17 +23,17 @@ def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[st
     slots = staging_slots(problem, config, programs)
 
     def of_a(rows: int) -> Any:
-        return described(tensors["a"], rows, tile.block_k, is_t=a_is_t, gluon=problem.dtype)
+        return described(tensors["a"], (M, K), (rows, tile.block_k), is_t=a_is_t, gluon=problem.dtype)
 
     def of_b(columns: int) -> Any:
-        return described(tensors["b"], tile.block_k, columns, is_t=b_is_t, gluon=problem.dtype)
+        return described(tensors["b"], (K, N), (tile.block_k, columns), is_t=b_is_t, gluon=problem.dtype)
 
     factors: list[tuple[Callable[[int], Any], bool, int]] = [(of_a, a_is_t, M), (of_b, not b_is_t, N)]
     (left, left_across_k, left_rows), (right, right_across_k, right_rows) = factors[::-1] if swapped else factors
 
     def piece(part: int) -> Any:
-        rows, columns = (tile.chunk(part), tile.rows) if swapped else (tile.rows, tile.chunk(part))
-        return described(tensors["out"], rows, columns, gluon=problem.dtype)
+        block = (tile.chunk(part), tile.rows) if swapped else (tile.rows, tile.chunk(part))
+        return described(tensors["out"], (M, N), block, gluon=problem.dtype)
 
     args = (
         left(tile.rows),

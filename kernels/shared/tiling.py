@@ -23,6 +23,9 @@ class WaveCosts:
 
 WAVE_COSTS = WaveCosts()
 
+ALIGNED_BYTES = 16
+"""Alignment of addresses and rows that the copy engine needs, in bytes: the most that a thread loads at once."""
+
 
 def tile_count(problem: Problem, config: Mapping[str, Any]) -> int:
     M, N, _ = problem.sizes
@@ -40,8 +43,8 @@ def describable(matrix: Any, is_t: bool = False) -> bool:
     return (
         matrix.stride(inner) == 1
         and matrix.stride(outer) > 0
-        and matrix.stride(outer) * matrix.dtype.itemsize % 16 == 0
-        and matrix.data_ptr() % 16 == 0
+        and matrix.stride(outer) * matrix.dtype.itemsize % ALIGNED_BYTES == 0
+        and matrix.data_ptr() % ALIGNED_BYTES == 0
     )
 
 
@@ -128,7 +131,7 @@ def threads_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> 
 
 def has_steps(problem: Problem, config: Mapping[str, Any]) -> bool:
     """Return whether each slice along K has at least two steps."""
-    return config["SPLIT_K"] * config["BLOCK_K"] * 2 <= problem["K"]
+    return config["SPLIT_K"] * 2 <= cdiv(problem["K"], config["BLOCK_K"])
 
 
 def slices_fill(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
