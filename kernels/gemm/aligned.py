@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tuner.kernels.gemm.space import lying, transposed, unaligned
+from tuner.kernels.gemm.space import aligned_first, lying, transposed
 from tuner.kernels.shared.aligned_rows import aligned_operand, copied
 from tuner.kernels.shared.tiling import describable
 from tuner.kernels.spec import Launch, Operand, Problem
 
 
-def aligned_workspace(problem: Problem) -> Mapping[str, Operand]:
+def aligned_workspace(problem: Problem, config: Mapping[str, Any]) -> Mapping[str, Operand]:
     """Return the copies of operands that are not aligned, with padding at the end of each row."""
     is_t = _transposed(problem)
     sizes = {name: (problem[rows], problem[along]) for name, (rows, along) in lying(problem).items()}
-    return {f"aligned_{name}": aligned_operand(*sizes[name], problem.dtype, is_t[name]) for name in unaligned(problem)}
+    return {
+        f"aligned_{name}": aligned_operand(*sizes[name], problem.dtype, is_t[name])
+        for name in aligned_first(problem, config)
+    }
 
 
 def with_aligned_rows(

@@ -66,7 +66,7 @@ def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     rules = by_rules(problem, limits)
     found = alternative(problem, rules, limits)
     as_it_lies = of_few_tiles(problem, rules, limits) if found is rules else found
-    if limits.capability < (9, 0) or not unaligned(problem) or as_it_lies["VARIANT"] == "vectors":
+    if not unaligned(problem) or as_it_lies["VARIANT"] == "vectors":
         return as_it_lies
     copied = {**default(padded(problem), limits), "ALIGN": True}
     if not valid(problem, copied, limits):

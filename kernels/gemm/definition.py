@@ -72,7 +72,7 @@ def workspace(problem: Problem, config: Config, limits: Limits) -> Mapping[str, 
     return {
         **({"arrived": Operand((counters,), "int32")} if counters else {}),
         **({"partials": partials} if sums else {}),
-        **(aligned_workspace(problem) if config["ALIGN"] else {}),
+        **aligned_workspace(problem, config),
     }
 
 
@@ -86,9 +86,9 @@ def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tupl
         return ()
     if config["VARIANT"] == "vectors":
         return (vectors(problem, config, tensors),)
-    if config["VARIANT"] == "tiles":
-        return (tiles(problem, config, tensors),)
     before, given, after = with_aligned_rows(problem, tensors)
+    if config["VARIANT"] == "tiles":
+        return (*before, tiles(problem, config, given))
     a_is_t, b_is_t = transposed(problem)
     if describable(given["a"], a_is_t) and describable(given["b"], b_is_t):
         if config["VARIANT"] == "streamed":
@@ -161,7 +161,10 @@ KERNEL = Kernel(
             Knob("GROUPS", (1, 2, 3), "groups of four warps that multiply, of warps with roles", 2),
             Knob("WIDE", (False, True), "one product a step for any number of columns (roles; Triton 3.6, 3.7)", False),
             Knob(
-                "ALIGN", (False, True), "operands whose rows are not aligned to 16 bytes are copied (Hopper on)", False
+                "ALIGN",
+                (False, True),
+                "whether operands whose rows are not aligned to 16 bytes are copied first",
+                False,
             ),
             Knob("num_warps", (2, 4, 8, 16), "warps that share a tile and its accumulators"),
             Knob("num_stages", (1, 2, 3, 4, 5, 6, 14), "steps of the loop in flight; 14, with roles: as many as fit"),

@@ -18,13 +18,13 @@ from typing import Any
 from tuner.kernels.gemm.space import (
     DESCRIBED,
     WITH_ROLES,
+    aligned_first,
+    loads_at_once,
     lying,
-    reads_elements,
     sliced_tiles,
     staging_slots,
     tile_of_roles,
     transposed,
-    unaligned,
 )
 from tuner.kernels.shared.roles import walked_together
 from tuner.kernels.shared.tiling import tile_count
@@ -137,8 +137,9 @@ class _Estimate:
         self._has_roles = self._variant in WITH_ROLES
         self._stays = self._variant in DESCRIBED  # each multiprocessor has one program, for tile after tile
         self._warps = 4 * config["GROUPS"] if self._has_roles else config["num_warps"]
-        self._by_element = reads_elements(problem) if self._variant == "tiles" else (False, False)
-        staged = 1 if any(self._by_element) else config["num_stages"] - 1
+        most = 16 // self._size
+        self._at_once = loads_at_once(problem, config) if self._variant == "tiles" else (most, most)
+        staged = 1 if self._by_element(min(self._at_once)) else config["num_stages"] - 1
         self._ahead: float = 2 if self._variant == "streamed" else max(1, staged)
         self._parts, self._group_m = 1, config["GROUP_M"]
         a_is_t, b_is_t = transposed(problem)
@@ -155,7 +156,7 @@ class _Estimate:
         self._sliced = sliced_tiles(problem, config, limits.sm_count)
         self._slices = config["SPLIT_K"]
         self._steps = cdiv(problem["K"], self._k)
-        self._copied = unaligned(problem) if config["ALIGN"] else ()
+        self._copied = aligned_first(problem, config)
         self._held = 1 if self._stays else self._programs_held()
 
     def cost(self) -> Cost:
@@ -253,11 +254,14 @@ class _Estimate:
         if self._stays:
             return 0.0
         threads, cycles = self._limits.warp_size * self._warps, 0.0
-        for block, by_element in zip((self._m, self._n), self._by_element, strict=True):
-            elements = block * self._k / threads
-            each = self._c.element_cycles if by_element else self._c.pointer_cycles * self._size / 16
-            cycles += elements * each
+        for block, at_once in zip((self._m, self._n), self._at_once, strict=True):
+            loads = block * self._k / at_once / threads
+            cycles += loads * (self._c.element_cycles if self._by_element(at_once) else self._c.pointer_cycles)
         return cycles
+
+    def _by_element(self, at_once: int) -> bool:
+        """Return whether loads of a number of elements have 2 bytes, and so are not asynchronous."""
+        return at_once * self._size < 4
 
     def _load_cycles(self) -> float:
         """Return the cycles of a step's loads from L2. What several neighbours load, all of them get at once."""

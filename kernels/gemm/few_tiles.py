@@ -99,6 +99,6 @@ def _slices(problem: Problem, limits: Limits, settings: FewTilesSettings) -> Ite
 def _stages(problem: Problem, config: Mapping[str, Value], programs: int, limits: Limits) -> Iterator[int]:
     """Yield numbers of stages, the best first: those that all programs of a multiprocessor have room for at once."""
     steps = cdiv(problem["K"], int(str(config["BLOCK_K"])) * int(str(config["SPLIT_K"])))
-    most = 2 if any(reads_elements(problem)) else min(6, max(2, steps))
+    most = 2 if reads_elements(problem) else min(6, max(2, steps))
     room = limits.shared_bytes // cdiv(programs, limits.sm_count)
     yield from range(min(most, max(2, room // stage_bytes(problem, config))), 1, -1)

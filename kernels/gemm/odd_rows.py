@@ -42,7 +42,7 @@ SETTINGS = OddRowsSettings()
 
 def has_odd_rows(problem: Problem, limits: Limits) -> bool:
     """Return whether `tiles` computes a product, and loads elements of a or b one by one."""
-    return any(reads_elements(problem)) and not is_described(problem, limits)
+    return reads_elements(problem) and not is_described(problem, limits)
 
 
 def of_odd_rows(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:

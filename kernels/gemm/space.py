@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from math import gcd
 from typing import Any
 
 from tuner.kernels.shared.roles import (
@@ -114,7 +115,6 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "SPLIT_K": (1, 2, 4, 8, 16, 32, 64),
         "STORES": (1,),
         **ONE_CHOICE,
-        **AS_IT_LIES,
         "num_stages": (2, 3, 4, 5, 6),
     },
     "persistent": {
@@ -202,7 +202,11 @@ def tiles_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bo
     # older instructions copy it to registers first and need one buffer less.
     wgmma = limits.capability[0] == 9 and config["BLOCK_M"] >= 64 and config["num_warps"] >= 4
     buffers = config["num_stages"] - (0 if wgmma else 1)
-    return accumulators_fit(problem, config, limits) and buffers * stage_bytes(problem, config) <= limits.shared_bytes
+    return (
+        (not config["ALIGN"] or (on_tensor_cores(problem) and len(aligned_first(problem, config)) > 0))
+        and accumulators_fit(problem, config, limits)
+        and buffers * stage_bytes(problem, config) <= limits.shared_bytes
+    )
 
 
 def lying(problem: Problem) -> Mapping[str, tuple[str, str]]:
@@ -235,15 +239,22 @@ def descriptors_can(problem: Problem, config: Mapping[str, Any], limits: Limits)
     return limits.capability >= (9, 0) and config["ALIGN"] == bool(unaligned(problem))
 
 
-def reads_elements(problem: Problem) -> tuple[bool, bool]:
-    """Return whether `tiles` loads a, and whether b, element by element, and so waits for each step.
+def aligned_first(problem: Problem, config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return which of a, b and out a config copies. Pointers store out as it lies."""
+    names = unaligned(problem) if config["ALIGN"] else ()
+    return names if config["VARIANT"] in DESCRIBED else tuple(name for name in names if name != "out")
 
-    Triton knows of multiples of 16 only. It takes other rows to begin anywhere, and no load of 2 bytes is asynchronous.
-    """
-    M, N, K = problem.sizes
-    a_is_t, b_is_t = transposed(problem)
-    short = itemsize(problem.dtype) == 2
-    return short and (M if a_is_t else K) % 16 != 0, short and (K if b_is_t else N) % 16 != 0
+
+def loads_at_once(problem: Problem, config: Mapping[str, Any]) -> tuple[int, int]:
+    """Return how many elements of a, and of b, a load of `tiles` takes: those that rows are multiples of."""
+    most, copies = ALIGNED_BYTES // itemsize(problem.dtype), aligned_first(problem, config)
+    a, b = (most if name in copies else gcd(most, problem[lying(problem)[name][1]]) for name in ("a", "b"))
+    return a, b
+
+
+def reads_elements(problem: Problem) -> bool:
+    """Return whether `tiles` loads single elements of 2 bytes, no load of which is asynchronous, if none is copied."""
+    return itemsize(problem.dtype) == 2 and 1 in loads_at_once(problem, {**DEFAULTS, "VARIANT": "tiles"})
 
 
 def on_tensor_cores(problem: Problem) -> bool:

@@ -56,7 +56,7 @@ def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[st
             "WIDE": tile.wide and is_kept(),
             "SPLIT_K": slices,
             "STREAM_K": stream_k,
-            "INSIDE": not stream_k,  # a program's share decides how a row's sum is cut, so neighbours' sums differ
+            **moved_back(swapped, left_across_k, right_across_k, stream_k),
             "SWAPPED": swapped,
             "LEFT_ACROSS_K": left_across_k,
             "RIGHT_ACROSS_K": right_across_k,
@@ -66,3 +66,15 @@ def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[st
             "num_warps": config["num_warps"],
         },
     )
+
+
+def moved_back(swapped: bool, left_across_k: bool, right_across_k: bool, stream_k: bool) -> dict[str, int]:
+    """Return the multiples of rows and columns that the last tile is moved back to.
+
+    Boxes of the copy engine begin at multiples of 16 bytes of the rows that lie in memory: those of out, and those of a
+    factor that lies across K. With stream-K a program's share decides how a row's sum is cut, so neighbours' sums
+    differ, and no tile is moved.
+    """
+    if stream_k:
+        return {"LEFT_EACH": 0, "RIGHT_EACH": 0}
+    return {"LEFT_EACH": 8 if swapped or left_across_k else 1, "RIGHT_EACH": 8 if right_across_k or not swapped else 1}

@@ -8,13 +8,12 @@ pays.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import gcd
 from typing import Any
 
 import triton
 import triton.language as tl
 
-from tuner.kernels.shared.tiling import ALIGNED_BYTES
+from tuner.kernels.shared.tiling import at_once
 from tuner.kernels.spec import Launch, Operand, cdiv, itemsize
 
 LINE_BYTES = 128
@@ -116,10 +115,8 @@ def copied(matrices: Sequence[tuple[Any, Any, bool]], *, back: bool = False) -> 
         inner, outer = (0, 1) if is_t else (1, 0)
         rows, columns = loose.shape[outer], loose.shape[inner]
         width, count = _cut(rows, columns)
-        wide = ALIGNED_BYTES // loose.dtype.itemsize
-        vec = gcd(wide, columns, loose.stride(outer)) if loose.stride(inner) == 1 else 1
         args += [loose, aligned, rows, columns, loose.stride(outer), loose.stride(inner), aligned.stride(outer)]
-        compiled_in |= {f"{name}_COLUMNS": width, f"{name}_VEC": vec}
+        compiled_in |= {f"{name}_COLUMNS": width, f"{name}_VEC": at_once(loose, is_t)}
         tiles.append(count)
     args += [None, None, *[0] * 5] * (2 - len(tiles))
     return Launch(

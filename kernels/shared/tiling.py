@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from math import gcd
 from typing import Any, NamedTuple
 
 from tuner.kernels.spec import Limits, Problem, cdiv, itemsize, next_power_of_2
@@ -46,6 +47,14 @@ def describable(matrix: Any, is_t: bool = False) -> bool:
         and matrix.stride(outer) * matrix.dtype.itemsize % ALIGNED_BYTES == 0
         and matrix.data_ptr() % ALIGNED_BYTES == 0
     )
+
+
+def at_once(matrix: Any, is_t: bool = False) -> int:
+    """Return the elements that a load can take at once, up to 16 bytes: rows begin and end at multiples of them."""
+    inner, outer = (0, 1) if is_t else (1, 0)
+    if matrix.stride(inner) != 1:
+        return 1
+    return gcd(ALIGNED_BYTES // matrix.dtype.itemsize, matrix.shape[inner], matrix.stride(outer))
 
 
 def suits(

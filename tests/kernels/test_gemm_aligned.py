@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
 import torch
 from compiled_gemm import of_variant, problem
+from forks import printed
 from helpers import A100, B200, H200, wrongness
 
 from tuner.kernels.gemm import KERNEL
@@ -17,8 +21,11 @@ from tuner.kernels.shared.aligned_rows import aligned_operand, copied
 from tuner.measure.stand_ins import StandIn
 from tuner.search.space import feasible
 
-PERSISTENT = {"VARIANT": "persistent", "BLOCK_M": 32, "BLOCK_N": 64, "BLOCK_K": 64, "GROUP_M": 1,
-              "num_warps": 4, "num_stages": 3, "ALIGN": True}  # fmt: skip
+PERSISTENT: dict[str, Any] = {
+    "VARIANT": "persistent", "BLOCK_M": 32, "BLOCK_N": 64, "BLOCK_K": 64, "GROUP_M": 1,
+    "num_warps": 4, "num_stages": 3, "ALIGN": True,
+}  # fmt: skip
+TILES: dict[str, Any] = PERSISTENT | {"VARIANT": "tiles"}
 
 
 @pytest.mark.parametrize(
@@ -29,12 +36,26 @@ PERSISTENT = {"VARIANT": "persistent", "BLOCK_M": 32, "BLOCK_N": 64, "BLOCK_K": 
         {"M": 67, "N": 131, "K": 77, "layout": "tn", "activation": "silu"},
         {"M": 67, "N": 131, "K": 77, "layout": "tt"},
         {"M": 67, "N": 131, "K": 77, "layout": "tt", "dtype": "fp32", "precision": "tf32"},
-        {"M": 82, "N": 64, "K": 72, "layout": "tn"},  # only a
-        {"M": 40, "N": 65, "K": 64, "layout": "nt"},  # only out
+        {"M": 82, "N": 68, "K": 70, "layout": "tn"},
+        {"M": 82, "N": 68, "K": 70, "layout": "nt"},
     ],
 )
-def test_products_of_copied_operands_are_right(values: dict[str, object]) -> None:
+def test_products_of_rows_that_are_not_aligned_are_right(values: dict[str, object]) -> None:
+    """Copied for the copy engine, copied for loads by threads, and loaded as they lie."""
     asked = problem(**{"dtype": "fp16", **values})
+    for config in (PERSISTENT, TILES, TILES | {"ALIGN": False}, TILES | {"SPLIT_K": 1, "BLOCK_K": 32}):
+        full = KERNEL.signature.config(config)
+        assert KERNEL.valid(asked, full, B200.limits)
+        error, allowed = wrongness(KERNEL, asked, full, "cpu", B200.limits)
+        assert error <= allowed, config
+
+
+@pytest.mark.parametrize(
+    "values", [{"M": 82, "N": 64, "K": 72, "layout": "tn"}, {"M": 40, "N": 65, "K": 64, "layout": "nt"}]
+)
+def test_a_single_operand_is_copied(values: dict[str, object]) -> None:
+    asked = problem(**{"dtype": "fp16", **values})
+    assert len(unaligned(asked)) == 1
     error, allowed = wrongness(KERNEL, asked, KERNEL.signature.config(PERSISTENT), "cpu", B200.limits)
     assert error <= allowed
 
@@ -84,15 +105,69 @@ def test_each_element_is_copied_there_and_back(rows: int, columns: int, stride: 
     assert int((other.as_strided((rows * stride,), (1,)) != -1).sum()) == rows * columns  # nothing beside it
 
 
-def test_only_unaligned_problems_have_the_choice_and_only_through_descriptors() -> None:
+def test_only_unaligned_problems_have_the_choice() -> None:
+    """Descriptors need it; pointers have both; products by threads and streams read what lies there."""
     aligned, odd = problem(M=512), problem(M=511)
     assert not any(config["ALIGN"] for config in feasible(KERNEL, aligned, H200.limits))
-    assert not any(config["ALIGN"] for config in feasible(KERNEL, odd, A100.limits))
-    for config in feasible(KERNEL, odd, H200.limits):
-        assert config["ALIGN"] is (config["VARIANT"] in DESCRIBED)
+    assert {config["VARIANT"] for config in feasible(KERNEL, odd, A100.limits) if config["ALIGN"]} == {"tiles"}
+    found = {(config["VARIANT"], config["ALIGN"]) for config in feasible(KERNEL, odd, H200.limits)}
+    described = {(variant, True) for variant in ("persistent", "specialized", "swapped")}
+    assert found == {("tiles", False), ("tiles", True), *described}
     for variant in DESCRIBED[:3]:
         count = len(of_variant(variant, odd, H200.limits))
         assert count == len(of_variant(variant, aligned, H200.limits)) > 0
+    exact = problem(M=511, dtype="fp32")
+    assert not any(config["ALIGN"] for config in feasible(KERNEL, exact, H200.limits))
+
+
+COMPILE = """
+    import json, re, sys, triton
+    from triton.backends.compiler import GPUTarget
+    from tuner.kernels.gemm import KERNEL
+    from tuner.kernels.shared.aligned_rows import aligned_operand, copied
+    from tuner.kernels.spec import Operand
+    from tuner.measure.stand_ins import StandIn
+
+    class Driver:
+        def get_current_device(self): return 0
+        def get_current_stream(self, device): return 0
+        def get_current_target(self): return GPUTarget("cuda", {arch}, 32)
+
+    triton.runtime.driver.set_active(Driver())
+    sys.path.insert(0, {tests!r})
+    from helpers import H200
+
+    def bytes_at_once(launch):
+        code = launch.warmup().asm["ptx"]
+        copies = {{int(size, 16) for size in re.findall(r"cp\\.async\\.c[ag].*?, (0x\\w+)", code)}}
+        return sorted(copies), sorted({{*re.findall(r"(?:ld|st)\\.global\\.[\\w.]*", code)}})
+
+    found = []
+    for values in {problems!r}:
+        problem, config = KERNEL.signature.problem(values), KERNEL.signature.config({config!r})
+        assert KERNEL.valid(problem, config, H200.limits)
+        (launch,) = KERNEL.launch(problem, config, {{name: StandIn(o) for name, o in KERNEL.operands(problem).items()}})
+        found.append(bytes_at_once(launch))
+    for back in (False, True):
+        matrix, copy = (StandIn(o) for o in (Operand((64, 8447), "bf16"), aligned_operand(64, 8447, "bf16")))
+        found.append(bytes_at_once(copied([(matrix, copy, False)], back=back)))
+    print(json.dumps(found))
+"""
+
+
+@pytest.mark.parametrize("arch", [80, 90])
+def test_as_many_elements_are_loaded_at_once_as_rows_are_multiples_of(arch: int) -> None:
+    """The compiler looks for multiples of 16: it loaded 2 bytes at once, and waited for them."""
+    values = [{"M": 82, "N": 96, "K": 96, "layout": "tn"}, {"M": 32, "N": 64, "K": 72, "layout": "nt"},
+              {"M": 32, "N": 20, "K": 96}]  # fmt: skip
+    config = TILES | {"BLOCK_N": 32, "BLOCK_K": 32, "ALIGN": False}
+    given = {"tests": str(Path(__file__).parents[1]), "arch": arch, "problems": values, "config": config}
+    a_in_4, whole, b_in_8, there, back = json.loads(printed(dedent(COMPILE).format(**given)))
+    assert a_in_4 == [[4, 16], ["st.global.v4.b32"]]
+    assert whole == [[16], ["st.global.v4.b32"]]
+    assert b_in_8 == [[8, 16], ["st.global.v2.b32"]]
+    assert there == [[], ["ld.global.b16", "st.global.v4.b32"]]
+    assert back == [[], ["ld.global.v4.b32", "st.global.b16"]]
 
 
 @pytest.mark.parametrize(
