@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 from tuner.kernels.gemm.alternatives import alternative
-from tuner.kernels.gemm.estimate import estimate
+from tuner.kernels.gemm.copies import of_copies
 from tuner.kernels.gemm.few_tiles import of_few_tiles
 from tuner.kernels.gemm.odd_rows import of_odd_rows
 from tuner.kernels.gemm.space import (
@@ -51,8 +51,6 @@ class DefaultSettings:
     """Bytes of all programs' loads in flight, beyond which they only wait for each other."""
     vectors_least_k: int = 1024
     """K from which a product with few rows is computed without tensor cores."""
-    copies_gain: float = 1.1
-    """Least estimated speedup for which operands are copied to aligned rows."""
 
 
 SETTINGS = DefaultSettings()
@@ -61,18 +59,14 @@ SETTINGS = DefaultSettings()
 def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     """Return the config of the rules, or one that the estimate finds faster: of warps with roles, else of slices.
 
-    If operands are not aligned, it is the default of the problem whose rows are, after copies, if that is faster yet.
+    Operands that are not aligned may be copied first.
     """
     rules = by_rules(problem, limits)
     found = alternative(problem, rules, limits)
     as_it_lies = of_few_tiles(problem, rules, limits) if found is rules else found
-    if not unaligned(problem) or as_it_lies["VARIANT"] == "vectors":
+    if not unaligned(problem):
         return as_it_lies
-    copied = {**default(padded(problem), limits), "ALIGN": True}
-    if not valid(problem, copied, limits):
-        return as_it_lies
-    us, most = (estimate(problem, config, limits).us for config in (copied, as_it_lies))
-    return copied if us * SETTINGS.copies_gain < most else as_it_lies
+    return of_copies(problem, as_it_lies, default(padded(problem), limits), limits)
 
 
 def by_rules(problem: Problem, limits: Limits) -> Mapping[str, Value]:

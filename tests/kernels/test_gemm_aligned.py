@@ -174,7 +174,6 @@ def test_as_many_elements_are_loaded_at_once_as_rows_are_multiples_of(arch: int)
     "values",
     [
         {"M": 82, "N": 4608, "K": 8448, "layout": "tn"},
-        {"M": 22208, "N": 151, "K": 604, "layout": "tn"},
         {"M": 4097},
         {"M": 1311, "N": 4352, "K": 2049},
         {"M": 40, "N": 3001, "K": 2049, "layout": "nt"},
@@ -191,6 +190,17 @@ def test_the_default_of_large_unaligned_products_is_that_of_aligned_ones(values:
     assert cost.us > estimate(padded(asked), {**default, "ALIGN": False}, H200.limits).us
 
 
-@pytest.mark.parametrize("values", [{"M": 33}, {"M": 1, "N": 4097, "K": 4095}, {"M": 4097, "dtype": "fp32"}])
+@pytest.mark.parametrize(
+    "values", [{"M": 22208, "N": 151, "K": 604, "layout": "tn"}, {"M": 3704, "N": 2223, "K": 73, "layout": "nt"}]
+)
+def test_a_large_output_of_few_steps_is_not_copied(values: dict[str, object]) -> None:
+    asked = problem(**values)
+    default = KERNEL.default_config(asked, H200.limits)
+    assert (default["VARIANT"], default["ALIGN"]) == ("tiles", True)
+    assert "aligned_out" not in KERNEL.workspace(asked, default, H200.limits)
+    assert KERNEL.valid(asked, default, H200.limits)
+
+
+@pytest.mark.parametrize("values", [{"M": 33}, {"M": 3, "N": 4097, "K": 4095}, {"M": 4097, "dtype": "fp32"}])
 def test_small_products_and_those_without_tensor_cores_are_computed_as_they_lie(values: dict[str, object]) -> None:
     assert not KERNEL.default_config(problem(**values), H200.limits)["ALIGN"]
