@@ -1,8 +1,8 @@
-"""Default config of 16-bit products whose rows have no multiple of 16 elements, if descriptors cannot read them.
+"""Default config of 16-bit products with rows of an odd number of elements, if descriptors cannot read them.
 
-The compiler takes such a row to start at any multiple of two bytes, so each of its elements is loaded by an
-instruction of its own, and no load is asynchronous. Tiles must then be small for their number of threads: with more
-elements for each thread than registers hold, a product takes 2 to 20 times as long.
+Most of such rows begin in the middle of 4 bytes, so each of their elements is loaded by an instruction of its own, and
+no such load is asynchronous. Tiles must then be small for their number of threads: with more elements for each thread
+than registers hold, a product takes 2 to 20 times as long.
 """
 
 from __future__ import annotations
