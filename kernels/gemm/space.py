@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from math import gcd
 from typing import Any
 
@@ -184,6 +185,8 @@ def parts() -> Iterator[Mapping[str, tuple[Value, ...]]]:
 
 def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Return whether a config is feasible."""
+    if config["ALIGN"] and not unaligned(problem):
+        return False
     M, N, _ = problem.sizes
     a_is_t, b_is_t = transposed(problem)
     return (
@@ -215,6 +218,7 @@ def lying(problem: Problem) -> Mapping[str, tuple[str, str]]:
     return {"a": ("K", "M") if a_is_t else ("M", "K"), "b": ("N", "K") if b_is_t else ("K", "N"), "out": ("M", "N")}
 
 
+@lru_cache(maxsize=256)
 def unaligned(problem: Problem) -> tuple[str, ...]:
     """Return which of a, b and out have rows that descriptors cannot describe: of no multiple of 16 bytes."""
     size = itemsize(problem.dtype)
@@ -246,7 +250,7 @@ def aligned_first(problem: Problem, config: Mapping[str, Any]) -> tuple[str, ...
 
 
 def loads_at_once(problem: Problem, config: Mapping[str, Any]) -> tuple[int, int]:
-    """Return how many elements of a, and of b, a load of `tiles` takes: those that rows are multiples of."""
+    """Return the elements of a, and of b, that a load of `tiles` takes at once: those that rows are multiples of."""
     most, copies = ALIGNED_BYTES // itemsize(problem.dtype), aligned_first(problem, config)
     a, b = (most if name in copies else gcd(most, problem[lying(problem)[name][1]]) for name in ("a", "b"))
     return a, b
