@@ -15,11 +15,11 @@ from tuner.kernels.gemm.space import (
     DEFAULTS,
     WITH_ROLES,
     is_described,
+    may_align,
     on_tensor_cores,
     padded,
     precision,
     transposed,
-    unaligned,
     valid,
 )
 from tuner.kernels.shared.tiling import by_waves, rows_walked, stage_bytes
@@ -64,7 +64,7 @@ def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     rules = by_rules(problem, limits)
     found = alternative(problem, rules, limits)
     as_it_lies = of_few_tiles(problem, rules, limits) if found is rules else found
-    if not unaligned(problem):
+    if not may_align(problem):
         return as_it_lies
     return of_copies(problem, as_it_lies, default(padded(problem), limits), limits)
 

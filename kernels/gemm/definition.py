@@ -18,7 +18,16 @@ from tuner.kernels.gemm.draw import draw
 from tuner.kernels.gemm.estimate import estimate
 from tuner.kernels.gemm.persistent import persistent
 from tuner.kernels.gemm.reference import reference, rounding, vendor
-from tuner.kernels.gemm.space import DESCRIBED, VARIANTS, WITH_ROLES, parts, sliced_tiles, transposed, valid
+from tuner.kernels.gemm.space import (
+    DESCRIBED,
+    LONGEST_ROW,
+    VARIANTS,
+    WITH_ROLES,
+    parts,
+    sliced_tiles,
+    transposed,
+    valid,
+)
 from tuner.kernels.gemm.specialized import specialized
 from tuner.kernels.gemm.streamed import streamed
 from tuner.kernels.gemm.tiles import tiles
@@ -112,9 +121,6 @@ def through_pointers(config: Mapping[str, Any]) -> Mapping[str, Any]:
     tile = {name: min(128, max(16, next_power_of_2(config[name]))) for name in ("BLOCK_M", "BLOCK_N")}
     return {**config, **tile, "GROUP_M": 8, "BLOCK_K": 64, "SPLIT_K": 1, "num_stages": 4}
 
-
-LONGEST_ROW = 2**26 - 1
-"""Most elements from one step along K to the next."""
 
 KERNEL = Kernel(
     signature=Signature(

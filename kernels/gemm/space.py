@@ -20,6 +20,7 @@ from tuner.kernels.shared.roles import (
 )
 from tuner.kernels.shared.tiling import (
     ALIGNED_BYTES,
+    LINE_BYTES,
     accumulators_fit,
     has_steps,
     little_left,
@@ -93,6 +94,9 @@ WITH_ROLES = ("specialized", "swapped", "stream_k")
 
 DESCRIBED = ("persistent", *WITH_ROLES)
 """Variants that read through descriptors, with one program for each multiprocessor."""
+
+LONGEST_ROW = 2**26 - 1
+"""Most elements from one step along K to the next."""
 
 AS_IT_LIES: Mapping[str, tuple[Value, ...]] = {"ALIGN": (False,)}
 """Choice of variants that read the factors as they lie."""
@@ -185,7 +189,7 @@ def parts() -> Iterator[Mapping[str, tuple[Value, ...]]]:
 
 def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Return whether a config is feasible."""
-    if config["ALIGN"] and not unaligned(problem):
+    if config["ALIGN"] and not may_align(problem):
         return False
     M, N, _ = problem.sizes
     a_is_t, b_is_t = transposed(problem)
@@ -218,11 +222,17 @@ def lying(problem: Problem) -> Mapping[str, tuple[str, str]]:
     return {"a": ("K", "M") if a_is_t else ("M", "K"), "b": ("N", "K") if b_is_t else ("K", "N"), "out": ("M", "N")}
 
 
-@lru_cache(maxsize=256)
 def unaligned(problem: Problem) -> tuple[str, ...]:
     """Return which of a, b and out have rows that descriptors cannot describe: of no multiple of 16 bytes."""
     size = itemsize(problem.dtype)
     return tuple(name for name, (_, along) in lying(problem).items() if problem[along] * size % ALIGNED_BYTES)
+
+
+@lru_cache(maxsize=256)
+def may_align(problem: Problem) -> bool:
+    """Return whether an operand can be copied to aligned rows: one is not aligned, and rows may be a line longer."""
+    rows = [problem[lying(problem)[name][1]] for name in unaligned(problem)]
+    return bool(rows) and max(rows) <= LONGEST_ROW - LINE_BYTES
 
 
 def padded(problem: Problem) -> Problem:

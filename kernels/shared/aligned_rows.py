@@ -13,11 +13,9 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from tuner.kernels.shared.tiling import at_once
+from tuner.kernels.shared.tiling import LINE_BYTES, at_once
 from tuner.kernels.spec import Launch, Operand, cdiv, itemsize
 
-LINE_BYTES = 128
-"""Bytes of a cache line, to which the copied rows are padded."""
 TILE = 2048
 """Elements that a program of four warps copies: 16 for each thread, in 16 programs for each multiprocessor."""
 COLUMNS = (2048, 1024, 512, 256, 128, 64, 32, 16)

@@ -24,6 +24,8 @@ class WaveCosts:
 
 WAVE_COSTS = WaveCosts()
 
+LINE_BYTES = 128
+"""Bytes of a cache line."""
 ALIGNED_BYTES = 16
 """Alignment of addresses and rows that the copy engine needs, in bytes: the most that a thread loads at once."""
 
