@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
@@ -10,13 +11,13 @@ from typing import Any
 
 import pytest
 import torch
-from compiled_gemm import of_variant, problem
+from compiled_gemm import problem
 from forks import printed
 from helpers import A100, B200, H200, wrongness
 
 from tuner.kernels.gemm import KERNEL
 from tuner.kernels.gemm.estimate import estimate
-from tuner.kernels.gemm.space import DESCRIBED, padded, unaligned
+from tuner.kernels.gemm.space import padded, unaligned
 from tuner.kernels.shared.aligned_rows import aligned_operand, copied
 from tuner.measure.stand_ins import StandIn
 from tuner.search.space import feasible
@@ -107,17 +108,19 @@ def test_each_element_is_copied_there_and_back(rows: int, columns: int, stride: 
 
 def test_only_unaligned_problems_have_the_choice() -> None:
     """Descriptors need it; pointers have both; products by threads and streams read what lies there."""
-    aligned, odd = problem(M=512), problem(M=511)
-    assert not any(config["ALIGN"] for config in feasible(KERNEL, aligned, H200.limits))
-    assert {config["VARIANT"] for config in feasible(KERNEL, odd, A100.limits) if config["ALIGN"]} == {"tiles"}
-    found = {(config["VARIANT"], config["ALIGN"]) for config in feasible(KERNEL, odd, H200.limits)}
-    described = {(variant, True) for variant in ("persistent", "specialized", "swapped")}
-    assert found == {("tiles", False), ("tiles", True), *described}
-    for variant in DESCRIBED[:3]:
-        count = len(of_variant(variant, odd, H200.limits))
-        assert count == len(of_variant(variant, aligned, H200.limits)) > 0
-    exact = problem(M=511, dtype="fp32")
-    assert not any(config["ALIGN"] for config in feasible(KERNEL, exact, H200.limits))
+    ways: list[Counter[tuple[object, object]]] = []
+    for M, card in ((255, H200), (256, H200), (255, A100)):
+        space = feasible(KERNEL, problem(M=M), card.limits)
+        ways.append(Counter((config["VARIANT"], config["ALIGN"]) for config in space))
+    odd, aligned, on_ampere = ways
+    described = ("persistent", "specialized", "swapped")
+    assert odd.keys() == {("tiles", False), *((variant, True) for variant in ("tiles", *described))}
+    assert aligned.keys() == {(variant, False) for variant in ("tiles", *described)}
+    assert on_ampere.keys() == {("tiles", False), ("tiles", True)}
+    assert all(odd[variant, True] == aligned[variant, False] for variant in described)
+    exact = problem(M=255, dtype="fp32")
+    assert KERNEL.valid(exact, KERNEL.signature.config(TILES | {"ALIGN": False}), H200.limits)
+    assert not KERNEL.valid(exact, KERNEL.signature.config(TILES), H200.limits)
 
 
 COMPILE = """
