@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tuner.kernels.gemm.space import aligned_first, lying, transposed
+from tuner.kernels.gemm.rows import lying, transposed
+from tuner.kernels.gemm.space import aligned_first
 from tuner.kernels.shared.aligned_rows import aligned_operand, copied
 from tuner.kernels.shared.tiling import describable
 from tuner.kernels.spec import Launch, Operand, Problem

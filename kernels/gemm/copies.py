@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from itertools import product
 
 from tuner.kernels.gemm.estimate import estimate
-from tuner.kernels.gemm.space import DEFAULTS, unaligned, valid
+from tuner.kernels.gemm.rows import unaligned
+from tuner.kernels.gemm.space import DEFAULTS, valid
 from tuner.kernels.shared.tiling import rows_walked
 from tuner.kernels.spec import Limits, Problem, Value
 

@@ -11,17 +11,8 @@ from tuner.kernels.gemm.alternatives import alternative
 from tuner.kernels.gemm.copies import of_copies
 from tuner.kernels.gemm.few_tiles import of_few_tiles
 from tuner.kernels.gemm.odd_rows import of_odd_rows
-from tuner.kernels.gemm.space import (
-    DEFAULTS,
-    WITH_ROLES,
-    is_described,
-    may_align,
-    on_tensor_cores,
-    padded,
-    precision,
-    transposed,
-    valid,
-)
+from tuner.kernels.gemm.rows import may_align, padded, transposed
+from tuner.kernels.gemm.space import DEFAULTS, WITH_ROLES, is_described, on_tensor_cores, precision, valid
 from tuner.kernels.shared.tiling import by_waves, rows_walked, stage_bytes
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize, next_power_of_2
 

@@ -18,16 +18,8 @@ from tuner.kernels.gemm.draw import draw
 from tuner.kernels.gemm.estimate import estimate
 from tuner.kernels.gemm.persistent import persistent
 from tuner.kernels.gemm.reference import reference, rounding, vendor
-from tuner.kernels.gemm.space import (
-    DESCRIBED,
-    LONGEST_ROW,
-    VARIANTS,
-    WITH_ROLES,
-    parts,
-    sliced_tiles,
-    transposed,
-    valid,
-)
+from tuner.kernels.gemm.rows import LONGEST_ROW, transposed
+from tuner.kernels.gemm.space import DESCRIBED, VARIANTS, WITH_ROLES, parts, sliced_tiles, valid
 from tuner.kernels.gemm.specialized import specialized
 from tuner.kernels.gemm.streamed import streamed
 from tuner.kernels.gemm.tiles import tiles

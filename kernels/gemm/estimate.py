@@ -15,16 +15,15 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from tuner.kernels.gemm.rows import lying, transposed
 from tuner.kernels.gemm.space import (
     DESCRIBED,
     WITH_ROLES,
     aligned_first,
     loads_at_once,
-    lying,
     sliced_tiles,
     staging_slots,
     tile_of_roles,
-    transposed,
 )
 from tuner.kernels.shared.roles import walked_together
 from tuner.kernels.shared.tiling import tile_count

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from functools import lru_cache
 from math import gcd
 from typing import Any
 
+from tuner.kernels.gemm.rows import lying, may_align, transposed, unaligned
 from tuner.kernels.shared.roles import (
     MOST_DEEP_COLUMNS,
     ONE_CHOICE,
@@ -20,7 +19,6 @@ from tuner.kernels.shared.roles import (
 )
 from tuner.kernels.shared.tiling import (
     ALIGNED_BYTES,
-    LINE_BYTES,
     accumulators_fit,
     has_steps,
     little_left,
@@ -31,12 +29,6 @@ from tuner.kernels.shared.tiling import (
     tile_count,
 )
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize
-
-
-def transposed(problem: Problem) -> tuple[bool, bool]:
-    """Return whether a, and whether b, is the transpose of a contiguous matrix."""
-    a, b = problem["layout"]
-    return a == "t", b == "t"
 
 
 def precision(problem: Problem) -> Value:
@@ -94,9 +86,6 @@ WITH_ROLES = ("specialized", "swapped", "stream_k")
 
 DESCRIBED = ("persistent", *WITH_ROLES)
 """Variants that read through descriptors, with one program for each multiprocessor."""
-
-LONGEST_ROW = 2**26 - 1
-"""Most elements from one step along K to the next."""
 
 AS_IT_LIES: Mapping[str, tuple[Value, ...]] = {"ALIGN": (False,)}
 """Choice of variants that read the factors as they lie."""
@@ -214,33 +203,6 @@ def tiles_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bo
         and accumulators_fit(problem, config, limits)
         and buffers * stage_bytes(problem, config) <= limits.shared_bytes
     )
-
-
-def lying(problem: Problem) -> Mapping[str, tuple[str, str]]:
-    """Return the dims of a, b and out as they lie in memory: that of their rows, and that along a row."""
-    a_is_t, b_is_t = transposed(problem)
-    return {"a": ("K", "M") if a_is_t else ("M", "K"), "b": ("N", "K") if b_is_t else ("K", "N"), "out": ("M", "N")}
-
-
-def unaligned(problem: Problem) -> tuple[str, ...]:
-    """Return which of a, b and out have rows that descriptors cannot describe: of no multiple of 16 bytes."""
-    size = itemsize(problem.dtype)
-    return tuple(name for name, (_, along) in lying(problem).items() if problem[along] * size % ALIGNED_BYTES)
-
-
-@lru_cache(maxsize=256)
-def may_align(problem: Problem) -> bool:
-    """Return whether an operand can be copied to aligned rows: one is not aligned, and rows may be a line longer."""
-    rows = [problem[lying(problem)[name][1]] for name in unaligned(problem)]
-    return bool(rows) and max(rows) <= LONGEST_ROW - LINE_BYTES
-
-
-def padded(problem: Problem) -> Problem:
-    """Return the problem with rows of whole 16 bytes, which has as many tiles: their sides are multiples of these."""
-    each = ALIGNED_BYTES // itemsize(problem.dtype)
-    odd = {lying(problem)[name][1] for name in unaligned(problem)}
-    dims = tuple((name, cdiv(size, each) * each if name in odd else size) for name, size in problem.dims)
-    return replace(problem, dims=dims, text=f"{problem.text} with padding")
 
 
 def is_described(problem: Problem, limits: Limits) -> bool:

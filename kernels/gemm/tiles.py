@@ -9,7 +9,8 @@ import triton
 import triton.language as tl
 
 from tuner.kernels.gemm.arguments import compiled_in, strides
-from tuner.kernels.gemm.space import precision, transposed
+from tuner.kernels.gemm.rows import transposed
+from tuner.kernels.gemm.space import precision
 from tuner.kernels.shared.products import corner_of, finished, joined
 from tuner.kernels.shared.tiling import at_once, tile_count
 from tuner.kernels.spec import Launch, Problem
