@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from itertools import product
 
 from tuner.kernels.gemm.estimate import estimate
-from tuner.kernels.gemm.space import VARIANTS, descriptors_can, valid
+from tuner.kernels.gemm.rows import unaligned
+from tuner.kernels.gemm.space import VARIANTS, valid
 from tuner.kernels.shared.roles import MOST_DEEP_COLUMNS, ROWS, WIDTHS, divides, parts
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize, next_power_of_2
 
@@ -56,7 +57,7 @@ def alternative(
     The rules are good for few rows.
     """
     few = min(problem["M"], problem["N"]) < settings.least_rows
-    if few or itemsize(problem.dtype) != 2 or limits.capability[0] != 9 or not descriptors_can(problem, limits):
+    if few or itemsize(problem.dtype) != 2 or limits.capability[0] != 9 or unaligned(problem):
         return rules
     most = estimate(problem, rules, limits).us / (1.0 if problem["layout"] == "nt" else settings.unfitted)
     costs = [
@@ -87,6 +88,7 @@ def _plausible(problem: Problem, limits: Limits, settings: AlternativesSettings)
                     "STORES": pieces,
                     "GROUPS": groups,
                     "WIDE": is_wide,
+                    "ALIGN": False,
                     "num_warps": 4,
                     "num_stages": 14,
                 }

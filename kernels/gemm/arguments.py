@@ -23,15 +23,26 @@ def strides(tensors: Mapping[str, Any]) -> list[int]:
 
 
 def described(
-    matrix: Any, rows: int, columns: int, *, is_t: bool = False, gluon: str | None = None
+    matrix: Any,
+    shape: tuple[int, int],
+    block: tuple[int, int],
+    *,
+    is_t: bool = False,
+    gluon: str | None = None,
 ) -> TensorDescriptor | GluonDescriptor:
-    """Return a descriptor of blocks of `rows` x `columns`, over memory as it lies; Gluon's, if its dtype is given."""
+    """Return a descriptor of blocks of a matrix, over memory as it lies.
+
+    Args:
+        shape: rows and columns of the matrix, whose tensor may have padding beyond them.
+        block: rows and columns of a block.
+        is_t: whether the matrix is the transpose of one whose rows lie in memory.
+        gluon: dtype of Gluon's descriptor; None for Triton's.
+    """
     order = slice(None, None, -1 if is_t else 1)
-    block = [rows, columns][order]
-    lies = (matrix, list(matrix.shape)[order], [matrix.stride(0), matrix.stride(1)][order], block)
+    lies = (matrix, list(shape)[order], [matrix.stride(0), matrix.stride(1)][order], list(block)[order])
     if gluon is None:
         return TensorDescriptor(*lies)
-    return GluonDescriptor(*lies, gl.NVMMASharedLayout.get_default_for(block, _GLUON[gluon]))
+    return GluonDescriptor(*lies, gl.NVMMASharedLayout.get_default_for(lies[-1], _GLUON[gluon]))
 
 
 _GLUON = {"bf16": gl.bfloat16, "fp16": gl.float16}

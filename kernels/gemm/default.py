@@ -8,10 +8,11 @@ from itertools import product
 from typing import Any
 
 from tuner.kernels.gemm.alternatives import alternative
+from tuner.kernels.gemm.copies import of_copies
 from tuner.kernels.gemm.few_tiles import of_few_tiles
 from tuner.kernels.gemm.odd_rows import of_odd_rows
-from tuner.kernels.gemm.space import WITH_ROLES, descriptors_can, on_tensor_cores, precision, transposed, valid
-from tuner.kernels.shared.roles import WITHOUT_ROLES
+from tuner.kernels.gemm.rows import may_align, padded, transposed
+from tuner.kernels.gemm.space import DEFAULTS, WITH_ROLES, is_described, on_tensor_cores, precision, valid
 from tuner.kernels.shared.tiling import by_waves, rows_walked, stage_bytes
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize, next_power_of_2
 
@@ -47,10 +48,16 @@ SETTINGS = DefaultSettings()
 
 
 def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
-    """Return the config of the rules, or one that the estimate finds faster: of warps with roles, else of slices."""
+    """Return the config of the rules, or one that the estimate finds faster: of warps with roles, else of slices.
+
+    Operands that are not aligned may be copied first.
+    """
     rules = by_rules(problem, limits)
     found = alternative(problem, rules, limits)
-    return of_few_tiles(problem, rules, limits) if found is rules else found
+    as_it_lies = of_few_tiles(problem, rules, limits) if found is rules else found
+    if not may_align(problem):
+        return as_it_lies
+    return of_copies(problem, as_it_lies, default(padded(problem), limits), limits)
 
 
 def by_rules(problem: Problem, limits: Limits) -> Mapping[str, Value]:
@@ -111,7 +118,7 @@ def by_vectors(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
         "VARIANT": "vectors",
         "SPLIT_K": 1,
         "STORES": 1,
-        **WITHOUT_ROLES,
+        **DEFAULTS,
         "num_stages": 1,
         **tile,
     }
@@ -132,7 +139,7 @@ def by_stream(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
         "VARIANT": "streamed",
         "SPLIT_K": 1,
         "STORES": 1,
-        **WITHOUT_ROLES,
+        **DEFAULTS,
         "num_warps": 4,
         "num_stages": 3,
     }
@@ -155,7 +162,7 @@ def across_k(problem: Problem, limits: Limits) -> Mapping[str, Value]:
         "VARIANT": "tiles",
         "SPLIT_K": 1,
         "STORES": 1,
-        **WITHOUT_ROLES,
+        **DEFAULTS,
         "num_warps": 2,
         "num_stages": 3 if wide else 4,
     }
@@ -182,7 +189,7 @@ def sixteen_rows(problem: Problem, limits: Limits) -> Mapping[str, Value] | None
     if b_is_t:
         block_k = max(block_k, 128)
     in_flight = SETTINGS.bytes_in_flight // (min(tiles, limits.sm_count) * block_k * column_bytes)
-    described = M <= 8 and descriptors_can(problem, limits) and on_tensor_cores(problem)
+    described = M <= 8 and is_described(problem, limits) and on_tensor_cores(problem)
     config: dict[str, Value] = {
         "BLOCK_M": 16,
         "BLOCK_N": block_n,
@@ -246,7 +253,7 @@ def filled(
                 if variant == "tiles" and stages > max(2, steps):
                     continue  # shared memory without a step, which another program could use
                 more = {"BLOCK_K": block_k, "VARIANT": variant, "STORES": stores, "num_stages": stages}
-                full = {**WITHOUT_ROLES, **more, **config}
+                full = {**DEFAULTS, **more, **config}
                 full["GROUP_M"] = 1 if full["VARIANT"] in WITH_ROLES else group_m
                 if stage_bytes(problem, full) <= most_bytes and valid(problem, full, limits):
                     yield full

@@ -12,12 +12,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tuner.kernels.gemm.aligned import aligned_workspace, with_aligned_rows
 from tuner.kernels.gemm.default import default
 from tuner.kernels.gemm.draw import draw
 from tuner.kernels.gemm.estimate import estimate
 from tuner.kernels.gemm.persistent import persistent
 from tuner.kernels.gemm.reference import reference, rounding, vendor
-from tuner.kernels.gemm.space import DESCRIBED, VARIANTS, WITH_ROLES, parts, sliced_tiles, transposed, valid
+from tuner.kernels.gemm.rows import LONGEST_ROW, transposed
+from tuner.kernels.gemm.space import DESCRIBED, VARIANTS, WITH_ROLES, parts, sliced_tiles, valid
 from tuner.kernels.gemm.specialized import specialized
 from tuner.kernels.gemm.streamed import streamed
 from tuner.kernels.gemm.tiles import tiles
@@ -58,7 +60,7 @@ def operands(problem: Problem) -> Mapping[str, Operand]:
 def workspace(problem: Problem, config: Config, limits: Limits) -> Mapping[str, Operand]:
     """Return the partial sums of slices, and counters: of arrived slices for each tile, or one for each program.
 
-    Each group of warps with roles counts its own slices.
+    Each group of warps with roles counts its own slices. With ALIGN, also the copies of operands.
     """
     sliced = sliced_tiles(problem, config, limits.sm_count)
     counters = limits.sm_count if config["VARIANT"] in DESCRIBED else sliced
@@ -71,27 +73,30 @@ def workspace(problem: Problem, config: Config, limits: Limits) -> Mapping[str, 
     return {
         **({"arrived": Operand((counters,), "int32")} if counters else {}),
         **({"partials": partials} if sums else {}),
+        **aligned_workspace(problem, config),
     }
 
 
 def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tuple[Launch, ...]:
-    """Return the launch of a variant; `tiles` runs on tensors that descriptors cannot describe.
+    """Return the launch of a variant, between copies if operands are aligned first.
 
-    Descriptors need rows without gaps, aligned to 16 bytes.
+    `tiles` runs on tensors that descriptors cannot describe: they need rows without gaps, aligned to 16 bytes.
     """
     M, N, _ = problem.sizes
     if M == 0 or N == 0:
         return ()
-    a_is_t, b_is_t = transposed(problem)
     if config["VARIANT"] == "vectors":
         return (vectors(problem, config, tensors),)
+    before, given, after = with_aligned_rows(problem, tensors)
     if config["VARIANT"] == "tiles":
-        return (tiles(problem, config, tensors),)
-    if describable(tensors["a"], a_is_t) and describable(tensors["b"], b_is_t):
+        return (*before, tiles(problem, config, given))
+    a_is_t, b_is_t = transposed(problem)
+    if describable(given["a"], a_is_t) and describable(given["b"], b_is_t):
         if config["VARIANT"] == "streamed":
-            return (streamed(problem, config, tensors),)
-        if describable(tensors["out"]):
-            return ((persistent if config["VARIANT"] == "persistent" else specialized)(problem, config, tensors),)
+            return (streamed(problem, config, given),)
+        if describable(given["out"]):
+            product = (persistent if config["VARIANT"] == "persistent" else specialized)(problem, config, given)
+            return (*before, product, *after)
     return (tiles(problem, through_pointers(config), tensors),)
 
 
@@ -108,9 +113,6 @@ def through_pointers(config: Mapping[str, Any]) -> Mapping[str, Any]:
     tile = {name: min(128, max(16, next_power_of_2(config[name]))) for name in ("BLOCK_M", "BLOCK_N")}
     return {**config, **tile, "GROUP_M": 8, "BLOCK_K": 64, "SPLIT_K": 1, "num_stages": 4}
 
-
-LONGEST_ROW = 2**26 - 1
-"""Most elements from one step along K to the next."""
 
 KERNEL = Kernel(
     signature=Signature(
@@ -156,6 +158,12 @@ KERNEL = Kernel(
             Knob("STORES", (1, 2, 4), "pieces in which a persistent program stores a tile", 1),
             Knob("GROUPS", (1, 2, 3), "groups of four warps that multiply, of warps with roles", 2),
             Knob("WIDE", (False, True), "one product a step for any number of columns (roles; Triton 3.6, 3.7)", False),
+            Knob(
+                "ALIGN",
+                (False, True),
+                "whether operands whose rows are not aligned to 16 bytes are copied first",
+                False,
+            ),
             Knob("num_warps", (2, 4, 8, 16), "warps that share a tile and its accumulators"),
             Knob("num_stages", (1, 2, 3, 4, 5, 6, 14), "steps of the loop in flight; 14, with roles: as many as fit"),
         ),

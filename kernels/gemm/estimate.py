@@ -12,16 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
+from tuner.kernels.gemm.rows import lying, transposed
 from tuner.kernels.gemm.space import (
     DESCRIBED,
     WITH_ROLES,
-    reads_elements,
+    aligned_first,
+    loads_at_once,
     sliced_tiles,
     staging_slots,
     tile_of_roles,
-    transposed,
 )
 from tuner.kernels.shared.roles import walked_together
 from tuner.kernels.shared.tiling import tile_count
@@ -105,6 +107,10 @@ class Coefficients:
     """Further time for each slice of warps with roles."""
     roles_sum_bytes: float = 37.8
     """Bytes of partial sums that warps with roles write or read in a cycle."""
+    copy_gb_per_s: float = 3000.0
+    """Rate of bytes that copies to and from aligned rows read and write; much of it is in L2. Not fitted."""
+    copy_us: float = 2.0
+    """Time of a launch of copies beside its bytes. Not fitted."""
     sharpness: float = 3.25
     """Exponent of the norm that adds up what overlaps; if infinite, only the slowest counts."""
 
@@ -115,7 +121,7 @@ COEFFICIENTS = Coefficients()
 def estimate(
     problem: Problem, config: Mapping[str, Any], limits: Limits, coefficients: Coefficients = COEFFICIENTS
 ) -> Cost:
-    """Return the estimated time of a config, with the time of its products, loads, last wave, memory, start and end."""
+    """Return the estimated time of a config, with that of products, loads, last wave, memory, copies, start and end."""
     return _Estimate(problem, config, limits, coefficients).cost()
 
 
@@ -130,8 +136,9 @@ class _Estimate:
         self._has_roles = self._variant in WITH_ROLES
         self._stays = self._variant in DESCRIBED  # each multiprocessor has one program, for tile after tile
         self._warps = 4 * config["GROUPS"] if self._has_roles else config["num_warps"]
-        self._by_element = reads_elements(problem) if self._variant == "tiles" else (False, False)
-        staged = 1 if any(self._by_element) else config["num_stages"] - 1
+        most = 16 // self._size
+        self._at_once = loads_at_once(problem, config) if self._variant == "tiles" else (most, most)
+        staged = 1 if self._by_element(min(self._at_once)) else config["num_stages"] - 1
         self._ahead: float = 2 if self._variant == "streamed" else max(1, staged)
         self._parts, self._group_m = 1, config["GROUP_M"]
         a_is_t, b_is_t = transposed(problem)
@@ -148,6 +155,7 @@ class _Estimate:
         self._sliced = sliced_tiles(problem, config, limits.sm_count)
         self._slices = config["SPLIT_K"]
         self._steps = cdiv(problem["K"], self._k)
+        self._copied = aligned_first(problem, config)
         self._held = 1 if self._stays else self._programs_held()
 
     def cost(self) -> Cost:
@@ -167,7 +175,8 @@ class _Estimate:
         rounds, cycles = self._rounds(step, max(product, load), fill, end)
         memory = self._memory_us()
         start = c.start_us + (c.roles_us if self._has_roles else 0.0)
-        us = start + self._overlapped((cycles + self._joining()) / c.mhz, memory)
+        copies = self._copies_us()
+        us = start + copies + self._overlapped((cycles + self._joining()) / c.mhz, memory)
         even = self._tiles / self._limits.sm_count
         return Cost(
             us,
@@ -176,6 +185,7 @@ class _Estimate:
                 "loads": even * self._steps * max(load, latency / self._held) / c.mhz,
                 "waves": max(0.0, rounds - even) * self._steps * step(1) / c.mhz,
                 "memory": memory,
+                "copies": copies,
                 "start and end": start + (fill + end + self._joining()) / c.mhz,
             },
         )
@@ -243,11 +253,14 @@ class _Estimate:
         if self._stays:
             return 0.0
         threads, cycles = self._limits.warp_size * self._warps, 0.0
-        for block, by_element in zip((self._m, self._n), self._by_element, strict=True):
-            elements = block * self._k / threads
-            each = self._c.element_cycles if by_element else self._c.pointer_cycles * self._size / 16
-            cycles += elements * each
+        for block, at_once in zip((self._m, self._n), self._at_once, strict=True):
+            loads = block * self._k / at_once / threads
+            cycles += loads * (self._c.element_cycles if self._by_element(at_once) else self._c.pointer_cycles)
         return cycles
+
+    def _by_element(self, at_once: int) -> bool:
+        """Return whether loads of a number of elements have 2 bytes, and so are not asynchronous."""
+        return at_once * self._size < 4
 
     def _load_cycles(self) -> float:
         """Return the cycles of a step's loads from L2. What several neighbours load, all of them get at once."""
@@ -285,6 +298,13 @@ class _Estimate:
         rate = 1e3 * (self._limits.gb_per_s or c.gb_per_s)
         us = ((M + N) * K + M * N) * self._size * (1 / rate + c.memory_latency_us / in_flight)
         return us * c.read_once if self._variant in ("vectors", "streamed") else us
+
+    def _copies_us(self) -> float:
+        """Return the time in which operands are copied to aligned rows in one launch, and the result from them."""
+        c, dims = self._c, lying(self._problem)
+        elements = sum(prod(self._problem[dim] for dim in dims[name]) for name in self._copied)
+        launches = len({name == "out" for name in self._copied})
+        return launches * c.copy_us + 2 * elements * self._size / (1e3 * c.copy_gb_per_s)
 
     def _programs_held(self) -> int:
         """Return the number of programs that a multiprocessor holds at once."""

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from tuner.kernels.gemm.estimate import estimate
-from tuner.kernels.gemm.space import VARIANTS, on_tensor_cores, reads_elements, valid
-from tuner.kernels.shared.roles import WITHOUT_ROLES
+from tuner.kernels.gemm.space import DEFAULTS, VARIANTS, on_tensor_cores, reads_elements, valid
 from tuner.kernels.shared.tiling import rows_walked, stage_bytes, tile_count
 from tuner.kernels.spec import Limits, Problem, Value, cdiv
 
@@ -86,7 +85,7 @@ def _slices(problem: Problem, limits: Limits, settings: FewTilesSettings) -> Ite
                     "VARIANT": "tiles",
                     "SPLIT_K": slices,
                     "STORES": 1,
-                    **WITHOUT_ROLES,
+                    **DEFAULTS,
                     "num_warps": 2 if block_m * block_n <= 16 * 32 else 4,
                 }
                 fits = (
@@ -100,6 +99,6 @@ def _slices(problem: Problem, limits: Limits, settings: FewTilesSettings) -> Ite
 def _stages(problem: Problem, config: Mapping[str, Value], programs: int, limits: Limits) -> Iterator[int]:
     """Yield numbers of stages, the best first: those that all programs of a multiprocessor have room for at once."""
     steps = cdiv(problem["K"], int(str(config["BLOCK_K"])) * int(str(config["SPLIT_K"])))
-    most = 2 if any(reads_elements(problem)) else min(6, max(2, steps))
+    most = 2 if reads_elements(problem) else min(6, max(2, steps))
     room = limits.shared_bytes // cdiv(programs, limits.sm_count)
     yield from range(min(most, max(2, room // stage_bytes(problem, config))), 1, -1)

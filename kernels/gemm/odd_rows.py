@@ -1,8 +1,8 @@
-"""Default config of 16-bit products whose rows have no multiple of 16 elements, if descriptors cannot read them.
+"""Default config of 16-bit products with rows of an odd number of elements, if descriptors cannot read them.
 
-The compiler takes such a row to start at any multiple of two bytes, so each of its elements is loaded by an
-instruction of its own, and no load is asynchronous. Tiles must then be small for their number of threads: with more
-elements for each thread than registers hold, a product takes 2 to 20 times as long.
+Most of such rows begin in the middle of 4 bytes, so each of their elements is loaded by an instruction of its own, and
+no such load is asynchronous. Tiles must then be small for their number of threads: with more elements for each thread
+than registers hold, a product takes 2 to 20 times as long.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tuner.kernels.gemm.space import descriptors_can, reads_elements, valid
-from tuner.kernels.shared.roles import WITHOUT_ROLES
+from tuner.kernels.gemm.space import DEFAULTS, is_described, reads_elements, valid
 from tuner.kernels.shared.tiling import rows_walked
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, next_power_of_2
 
@@ -43,7 +42,7 @@ SETTINGS = OddRowsSettings()
 
 def has_odd_rows(problem: Problem, limits: Limits) -> bool:
     """Return whether `tiles` computes a product, and loads elements of a or b one by one."""
-    return any(reads_elements(problem)) and not descriptors_can(problem, limits)
+    return reads_elements(problem) and not is_described(problem, limits)
 
 
 def of_odd_rows(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
@@ -68,7 +67,7 @@ def _by_vectors(problem: Problem) -> Mapping[str, Value] | None:
         "VARIANT": "vectors",
         "SPLIT_K": 1,
         "STORES": 1,
-        **WITHOUT_ROLES,
+        **DEFAULTS,
         "num_stages": 1,
     }
 
@@ -91,7 +90,7 @@ def _by_tiles(problem: Problem, limits: Limits) -> Mapping[str, Value]:
         "VARIANT": "tiles",
         "SPLIT_K": slices,
         "STORES": 1,
-        **WITHOUT_ROLES,
+        **DEFAULTS,
         "num_warps": min(warps, max(2, block_m * block_n // 1024)),
         "num_stages": 2,
     }

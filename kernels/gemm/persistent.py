@@ -9,7 +9,8 @@ import triton
 import triton.language as tl
 
 from tuner.kernels.gemm.arguments import compiled_in, described
-from tuner.kernels.gemm.space import precision, sliced_tiles, transposed
+from tuner.kernels.gemm.rows import transposed
+from tuner.kernels.gemm.space import precision, sliced_tiles
 from tuner.kernels.shared.products import corner_of, finished, joined
 from tuner.kernels.shared.tiling import tile_count
 from tuner.kernels.spec import Launch, Problem
@@ -83,12 +84,13 @@ def gemm_persistent(
 
 
 def persistent(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any]) -> Launch:
+    M, N, K = problem.sizes
     a_is_t, b_is_t = transposed(problem)
     block_m, block_n, block_k = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     descriptors = (
-        described(tensors["a"], block_m, block_k, is_t=a_is_t),
-        described(tensors["b"], block_k, block_n, is_t=b_is_t),
-        described(tensors["out"], block_m, block_n // config["STORES"]),
+        described(tensors["a"], (M, K), (block_m, block_k), is_t=a_is_t),
+        described(tensors["b"], (K, N), (block_k, block_n), is_t=b_is_t),
+        described(tensors["out"], (M, N), (block_m, block_n // config["STORES"])),
     )
     summing = [tensors.get(name) for name in ("bias", "partials", "arrived")]
     programs = tensors["arrived"].shape[0]

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import gcd
 from typing import Any
 
-from tuner.kernels.shared.roles import MOST_DEEP_COLUMNS, ONE_CHOICE, ROWS, WIDTHS, Roles, divides, is_narrowest
+from tuner.kernels.gemm.rows import lying, may_align, transposed, unaligned
+from tuner.kernels.shared.roles import (
+    MOST_DEEP_COLUMNS,
+    ONE_CHOICE,
+    ROWS,
+    WIDTHS,
+    WITHOUT_ROLES,
+    Roles,
+    divides,
+    is_narrowest,
+)
 from tuner.kernels.shared.tiling import (
+    ALIGNED_BYTES,
     accumulators_fit,
     has_steps,
     little_left,
@@ -17,12 +29,6 @@ from tuner.kernels.shared.tiling import (
     tile_count,
 )
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize
-
-
-def transposed(problem: Problem) -> tuple[bool, bool]:
-    """Return whether a, and whether b, is the transpose of a contiguous matrix."""
-    a, b = problem["layout"]
-    return a == "t", b == "t"
 
 
 def precision(problem: Problem) -> Value:
@@ -81,6 +87,11 @@ WITH_ROLES = ("specialized", "swapped", "stream_k")
 DESCRIBED = ("persistent", *WITH_ROLES)
 """Variants that read through descriptors, with one program for each multiprocessor."""
 
+AS_IT_LIES: Mapping[str, tuple[Value, ...]] = {"ALIGN": (False,)}
+"""Choice of variants that read the factors as they lie."""
+DEFAULTS: Mapping[str, Value] = {**WITHOUT_ROLES, "ALIGN": False}
+"""Knobs that most variants do not use, in their configs."""
+
 _ROLES: Mapping[str, tuple[Value, ...]] = {
     "BLOCK_K": (64, 128),
     "GROUP_M": (1,),  # `walked_together` decides
@@ -128,6 +139,7 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "SPLIT_K": (1,),
         "STORES": (1,),
         **ONE_CHOICE,
+        **AS_IT_LIES,
         "num_warps": (2, 4, 8),
         "num_stages": (3, 4),
     },
@@ -139,6 +151,7 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "SPLIT_K": (1,),
         "STORES": (1,),
         **ONE_CHOICE,
+        **AS_IT_LIES,
         "num_stages": (1,),  # what goes by shared memory cannot say that it is read once
     },
 }
@@ -165,6 +178,8 @@ def parts() -> Iterator[Mapping[str, tuple[Value, ...]]]:
 
 def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Return whether a config is feasible."""
+    if config["ALIGN"] and not may_align(problem):
+        return False
     M, N, _ = problem.sizes
     a_is_t, b_is_t = transposed(problem)
     return (
@@ -183,26 +198,39 @@ def tiles_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bo
     # older instructions copy it to registers first and need one buffer less.
     wgmma = limits.capability[0] == 9 and config["BLOCK_M"] >= 64 and config["num_warps"] >= 4
     buffers = config["num_stages"] - (0 if wgmma else 1)
-    return accumulators_fit(problem, config, limits) and buffers * stage_bytes(problem, config) <= limits.shared_bytes
+    return (
+        (not config["ALIGN"] or (on_tensor_cores(problem) and len(aligned_first(problem, config)) > 0))
+        and accumulators_fit(problem, config, limits)
+        and buffers * stage_bytes(problem, config) <= limits.shared_bytes
+    )
 
 
-def descriptors_can(problem: Problem, limits: Limits) -> bool:
-    """Return whether the copy engine, which Hopper introduced, can read the operands: rows aligned to 16 bytes."""
-    M, N, K = problem.sizes
-    a_is_t, b_is_t = transposed(problem)
-    rows = (M if a_is_t else K, K if b_is_t else N, N)
-    return limits.capability >= (9, 0) and all(row * itemsize(problem.dtype) % 16 == 0 for row in rows)
+def is_described(problem: Problem, limits: Limits) -> bool:
+    """Return whether the copy engine, which Hopper introduced, can read the operands as they lie."""
+    return limits.capability >= (9, 0) and not unaligned(problem)
 
 
-def reads_elements(problem: Problem) -> tuple[bool, bool]:
-    """Return whether `tiles` loads a, and whether b, element by element, and so waits for each step.
+def descriptors_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Return whether the copy engine can read the operands as they lie, or else their copies."""
+    return limits.capability >= (9, 0) and config["ALIGN"] == bool(unaligned(problem))
 
-    Triton knows of multiples of 16 only. It takes other rows to begin anywhere, and no load of 2 bytes is asynchronous.
-    """
-    M, N, K = problem.sizes
-    a_is_t, b_is_t = transposed(problem)
-    short = itemsize(problem.dtype) == 2
-    return short and (M if a_is_t else K) % 16 != 0, short and (K if b_is_t else N) % 16 != 0
+
+def aligned_first(problem: Problem, config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return which of a, b and out a config copies. Pointers store out as it lies."""
+    names = unaligned(problem) if config["ALIGN"] else ()
+    return names if config["VARIANT"] in DESCRIBED else tuple(name for name in names if name != "out")
+
+
+def loads_at_once(problem: Problem, config: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the elements of a, and of b, that a load of `tiles` takes at once: those that rows are multiples of."""
+    most, copies = ALIGNED_BYTES // itemsize(problem.dtype), aligned_first(problem, config)
+    a, b = (most if name in copies else gcd(most, problem[lying(problem)[name][1]]) for name in ("a", "b"))
+    return a, b
+
+
+def reads_elements(problem: Problem) -> bool:
+    """Return whether `tiles` loads single elements of 2 bytes, no load of which is asynchronous, if none is copied."""
+    return itemsize(problem.dtype) == 2 and 1 in loads_at_once(problem, {**DEFAULTS, "VARIANT": "tiles"})
 
 
 def on_tensor_cores(problem: Problem) -> bool:
@@ -215,7 +243,7 @@ def persistent_can(problem: Problem, config: Mapping[str, Any], limits: Limits) 
     tile = config["BLOCK_M"] * config["BLOCK_N"]
     store_bytes = tile // config["STORES"] * itemsize(problem.dtype)
     return (
-        descriptors_can(problem, limits)
+        descriptors_can(problem, config, limits)
         and accumulators_fit(problem, config, limits)
         and on_tensor_cores(problem)
         # A tile is stored in halves to leave room for another stage.
@@ -232,7 +260,7 @@ def roles_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bo
         limits.capability[0] != 9
         or itemsize(problem.dtype) != 2
         or not divides(config["BLOCK_N" if swapped else "BLOCK_M"], config["GROUPS"])
-        or not descriptors_can(problem, limits)
+        or not descriptors_can(problem, config, limits)
     ):
         return False
     tile, slots = tile_of_roles(problem, config), staging_slots(problem, config, limits.sm_count)

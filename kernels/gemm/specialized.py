@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tuner.kernels.gemm.arguments import described
-from tuner.kernels.gemm.space import shared_tiles, staging_slots, tile_of_roles, transposed
+from tuner.kernels.gemm.rows import transposed
+from tuner.kernels.gemm.space import shared_tiles, staging_slots, tile_of_roles
 from tuner.kernels.shared.roles import walked_together
 from tuner.kernels.shared.specialized import gemm_specialized, of_parts
 from tuner.kernels.shared.tiling import tile_count
@@ -23,17 +24,17 @@ def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[st
     slots = staging_slots(problem, config, programs)
 
     def of_a(rows: int) -> Any:
-        return described(tensors["a"], rows, tile.block_k, is_t=a_is_t, gluon=problem.dtype)
+        return described(tensors["a"], (M, K), (rows, tile.block_k), is_t=a_is_t, gluon=problem.dtype)
 
     def of_b(columns: int) -> Any:
-        return described(tensors["b"], tile.block_k, columns, is_t=b_is_t, gluon=problem.dtype)
+        return described(tensors["b"], (K, N), (tile.block_k, columns), is_t=b_is_t, gluon=problem.dtype)
 
     factors: list[tuple[Callable[[int], Any], bool, int]] = [(of_a, a_is_t, M), (of_b, not b_is_t, N)]
     (left, left_across_k, left_rows), (right, right_across_k, right_rows) = factors[::-1] if swapped else factors
 
     def piece(part: int) -> Any:
-        rows, columns = (tile.chunk(part), tile.rows) if swapped else (tile.rows, tile.chunk(part))
-        return described(tensors["out"], rows, columns, gluon=problem.dtype)
+        block = (tile.chunk(part), tile.rows) if swapped else (tile.rows, tile.chunk(part))
+        return described(tensors["out"], (M, N), block, gluon=problem.dtype)
 
     args = (
         left(tile.rows),
@@ -56,7 +57,7 @@ def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[st
             "WIDE": tile.wide and is_kept(),
             "SPLIT_K": slices,
             "STREAM_K": stream_k,
-            "INSIDE": not stream_k,  # a program's share decides how a row's sum is cut, so neighbours' sums differ
+            **moved_back(swapped, left_across_k, right_across_k, stream_k),
             "SWAPPED": swapped,
             "LEFT_ACROSS_K": left_across_k,
             "RIGHT_ACROSS_K": right_across_k,
@@ -66,3 +67,15 @@ def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[st
             "num_warps": config["num_warps"],
         },
     )
+
+
+def moved_back(swapped: bool, left_across_k: bool, right_across_k: bool, stream_k: bool) -> dict[str, int]:
+    """Return the multiples of rows and columns that the last tile is moved back to.
+
+    Boxes of the copy engine begin at multiples of 16 bytes of the rows that lie in memory: those of out, and those of a
+    factor that lies across K. With stream-K a program's share decides how a row's sum is cut, so neighbours' sums
+    differ, and no tile is moved.
+    """
+    if stream_k:
+        return {"LEFT_EACH": 0, "RIGHT_EACH": 0}
+    return {"LEFT_EACH": 8 if swapped or left_across_k else 1, "RIGHT_EACH": 8 if right_across_k or not swapped else 1}

@@ -9,10 +9,23 @@ import triton
 import triton.language as tl
 
 from tuner.kernels.gemm.arguments import compiled_in, strides
+from tuner.kernels.gemm.rows import transposed
 from tuner.kernels.gemm.space import precision
 from tuner.kernels.shared.products import corner_of, finished, joined
-from tuner.kernels.shared.tiling import tile_count
+from tuner.kernels.shared.tiling import at_once, tile_count
 from tuner.kernels.spec import Launch, Problem
+
+
+@triton.jit
+def multiple(number, VEC: tl.constexpr):
+    """Return a number that is a multiple of VEC, so that the compiler knows it."""
+    return number // VEC * VEC
+
+
+@triton.jit
+def multiple_up(number, VEC: tl.constexpr):
+    """Return a number, rounded up to a multiple of VEC."""
+    return (number + VEC - 1) // VEC * VEC
 
 
 @triton.jit(do_not_specialize=["group_m"])
@@ -20,9 +33,19 @@ def gemm_tiles(
     a, b, out, bias, partials, arrived, M, N, K,
     stride_am, stride_ak, stride_bk, stride_bn, stride_om, stride_on, group_m,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLIT_K: tl.constexpr,
-    WHOLE_K: tl.constexpr, PRECISION: tl.constexpr, ACTIVATION: tl.constexpr,
+    WHOLE_K: tl.constexpr, A_IS_T: tl.constexpr, B_IS_T: tl.constexpr, A_VEC: tl.constexpr, B_VEC: tl.constexpr,
+    OUT_VEC: tl.constexpr, PRECISION: tl.constexpr, ACTIVATION: tl.constexpr,
 ):  # fmt: skip
-    """Compute a tile, or a slice of it along K."""
+    """Compute a tile, or a slice of it along K.
+
+    Rows of a, b and out, as they lie in memory, are a multiple of A_VEC, B_VEC and OUT_VEC elements apart, and as many
+    are loaded or stored at once. The compiler looks for multiples of 16 only, so strides and ends are stated as
+    multiples. A row of a factor that is none is followed by zeros.
+    """
+    A_ALONG_M: tl.constexpr = A_VEC if A_IS_T else 1
+    A_ALONG_K: tl.constexpr = 1 if A_IS_T else A_VEC
+    B_ALONG_K: tl.constexpr = B_VEC if B_IS_T else 1
+    B_ALONG_N: tl.constexpr = 1 if B_IS_T else B_VEC
     slot = tl.program_id(0)
     first_m, first_n = corner_of(slot // SPLIT_K, M, N, group_m, BLOCK_M, BLOCK_N)
     steps = tl.cdiv(K, BLOCK_K)
@@ -31,9 +54,11 @@ def gemm_tiles(
 
     # Rows past the end wrap around: their loads stay in bounds without a mask in the loop, and are not stored.
     # 64-bit offsets: one matrix may hold more than 2^31 elements.
-    m = ((first_m + tl.arange(0, BLOCK_M)) % M).to(tl.int64)
-    n = ((first_n + tl.arange(0, BLOCK_N)) % N).to(tl.int64)
+    m = ((first_m + tl.arange(0, BLOCK_M)) % multiple_up(M, A_ALONG_M)).to(tl.int64)
+    n = ((first_n + tl.arange(0, BLOCK_N)) % multiple_up(N, B_ALONG_N)).to(tl.int64)
     k = tl.arange(0, BLOCK_K)
+    stride_am, stride_ak = multiple(stride_am, A_ALONG_K), multiple(stride_ak, A_ALONG_M)
+    stride_bk, stride_bn = multiple(stride_bk, B_ALONG_N), multiple(stride_bn, B_ALONG_K)
     a_tile = a + m[:, None] * stride_am + k[None, :] * stride_ak
     b_tile = b + k[:, None] * stride_bk + n[None, :] * stride_bn
     if SPLIT_K > 1:
@@ -47,10 +72,11 @@ def gemm_tiles(
         if WHOLE_K:
             acc = tl.dot(tl.load(a_tile), tl.load(b_tile), acc, input_precision=PRECISION)
         else:
-            left = K - step * BLOCK_K
+            left_of_a = multiple_up(K, A_ALONG_K) - step * BLOCK_K
+            left_of_b = multiple_up(K, B_ALONG_K) - step * BLOCK_K
             acc = tl.dot(
-                tl.load(a_tile, mask=k[None, :] < left, other=0.0),
-                tl.load(b_tile, mask=k[:, None] < left, other=0.0),
+                tl.load(a_tile, mask=k[None, :] < left_of_a, other=0.0),
+                tl.load(b_tile, mask=k[:, None] < left_of_b, other=0.0),
                 acc,
                 input_precision=PRECISION,
             )
@@ -64,16 +90,22 @@ def gemm_tiles(
         row = first_m + tl.arange(0, BLOCK_M)
         column = first_n + tl.arange(0, BLOCK_N)
         acc = finished(acc, bias, column, N, ACTIVATION)
+        stride_om = multiple(stride_om, OUT_VEC)
         place = out + row.to(tl.int64)[:, None] * stride_om + column.to(tl.int64)[None, :] * stride_on
-        tl.store(place, acc.to(out.dtype.element_ty), mask=(row < M)[:, None] & (column < N)[None, :])
+        there = (row < M)[:, None] & (column < multiple(N, OUT_VEC))[None, :]
+        tl.store(place, acc.to(out.dtype.element_ty), mask=there)
 
 
 def tiles(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any]) -> Launch:
     pointers = [tensors.get(name) for name in ("a", "b", "out", "bias", "partials", "arrived")]
+    a_is_t, b_is_t = transposed(problem)
+    is_t = {"a": a_is_t, "b": b_is_t, "out": False}
+    vecs = {f"{name.upper()}_VEC": at_once(tensors[name], is_t[name]) for name in is_t}
     whole_k = problem["K"] % config["BLOCK_K"] == 0
     return Launch(
         gemm_tiles,
         grid=(tile_count(problem, config) * config["SPLIT_K"],),
         args=(*pointers, *problem.sizes, *strides(tensors), config["GROUP_M"]),
-        kwargs=compiled_in(problem, config, "SPLIT_K") | {"PRECISION": precision(problem), "WHOLE_K": whole_k},
+        kwargs=compiled_in(problem, config, "SPLIT_K")
+        | {"PRECISION": precision(problem), "WHOLE_K": whole_k, "A_IS_T": a_is_t, "B_IS_T": b_is_t, **vecs},
     )

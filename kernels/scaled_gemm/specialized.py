@@ -56,7 +56,7 @@ def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[st
             "SPLIT_K": 1,
             "STREAM_K": shared,
             # A program's share decides how a sum is cut, and a tile's columns have one scale of blocks.
-            "INSIDE": not shared and not of_blocks,
+            **dict.fromkeys(("LEFT_EACH", "RIGHT_EACH"), int(not shared and not of_blocks)),
             "SWAPPED": swapped(config),
             "LEFT_ACROSS_K": False,
             "RIGHT_ACROSS_K": False,

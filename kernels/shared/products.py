@@ -21,13 +21,13 @@ def corner_of(tile, M, N, group_m, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr)
 
 
 @triton.jit
-def inside(first, size, BLOCK: tl.constexpr):
-    """Return the first row (or column) of a tile, moved back if the tile would cross the edge.
+def inside(first, size, BLOCK: tl.constexpr, EACH: tl.constexpr):
+    """Return the first row (or column) of a tile, moved back to a multiple of EACH if the tile would cross the edge.
 
     Its neighbour computes some rows alike then. The copy engine takes far longer for a box that crosses an edge than
     for one that does not.
     """
-    return min(first, max(size - BLOCK, 0))
+    return min(first, tl.cdiv(max(size - BLOCK, 0), EACH) * EACH)
 
 
 @triton.jit

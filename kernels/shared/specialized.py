@@ -60,11 +60,15 @@ def slice_of(tiles, steps, SPLIT_K: gl.constexpr):
 
 
 @gluon.jit
-def place_of_tile(tile, M, N, group_m, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, INSIDE: gl.constexpr):
-    """Return the first row and column of a tile; if INSIDE, no tile crosses the edge."""
+def place_of_tile(
+    tile, M, N, group_m, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, LEFT_EACH: gl.constexpr, RIGHT_EACH: gl.constexpr
+):  # fmt: skip
+    """Return the first row and column of a tile; no tile crosses an edge that it can be moved back from."""
     m, n = corner_of(tile, M, N, group_m, BLOCK_M, BLOCK_N)
-    if INSIDE:
-        m, n = inside(m, M, BLOCK_M), inside(n, N, BLOCK_N)
+    if LEFT_EACH > 0:
+        m = inside(m, M, BLOCK_M, LEFT_EACH)
+    if RIGHT_EACH > 0:
+        n = inside(n, N, BLOCK_N, RIGHT_EACH)
     return m, n
 
 
@@ -72,8 +76,9 @@ def place_of_tile(tile, M, N, group_m, BLOCK_M: gl.constexpr, BLOCK_N: gl.conste
 def fetch(
     left, rights, scaling, ring, order,
     GROUPS: gl.constexpr, ROWS: gl.constexpr, COLUMNS: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
-    SPLIT_K: gl.constexpr, STREAM_K: gl.constexpr, INSIDE: gl.constexpr, LEFT_ACROSS_K: gl.constexpr,
-    RIGHT_ACROSS_K: gl.constexpr, SCALES: gl.constexpr, PROMOTED: gl.constexpr, WIDE: gl.constexpr,
+    SPLIT_K: gl.constexpr, STREAM_K: gl.constexpr, LEFT_EACH: gl.constexpr, RIGHT_EACH: gl.constexpr,
+    LEFT_ACROSS_K: gl.constexpr, RIGHT_ACROSS_K: gl.constexpr, SCALES: gl.constexpr, PROMOTED: gl.constexpr,
+    WIDE: gl.constexpr,
 ):  # fmt: skip
     """Keep STAGES steps in flight, across tiles; the barriers `full` count arrived bytes.
 
@@ -94,7 +99,7 @@ def fetch(
         tile, first, end = (
             piece_of(nth_piece, shared, steps, STREAM_K) if SPLIT_K == 1 else slice_of(tiles, steps, SPLIT_K)
         )
-        m, n = place_of_tile(tile, M, N, group_m, BLOCK_M, COLUMNS, INSIDE)
+        m, n = place_of_tile(tile, M, N, group_m, BLOCK_M, COLUMNS, LEFT_EACH, RIGHT_EACH)
         for step in range(first, end):
             arrived = full.index(stage)
             mbarrier.wait(free.index(stage), phase)
@@ -120,8 +125,9 @@ def multiply(
     outs, bias, scaling, workspace, staging, ring, order,
     GROUP: gl.constexpr, SLOTS: gl.constexpr, SWAPPED: gl.constexpr, ACTIVATION: gl.constexpr,
     GROUPS: gl.constexpr, ROWS: gl.constexpr, COLUMNS: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
-    SPLIT_K: gl.constexpr, STREAM_K: gl.constexpr, INSIDE: gl.constexpr, LEFT_ACROSS_K: gl.constexpr,
-    RIGHT_ACROSS_K: gl.constexpr, SCALES: gl.constexpr, PROMOTED: gl.constexpr, WIDE: gl.constexpr,
+    SPLIT_K: gl.constexpr, STREAM_K: gl.constexpr, LEFT_EACH: gl.constexpr, RIGHT_EACH: gl.constexpr,
+    LEFT_ACROSS_K: gl.constexpr, RIGHT_ACROSS_K: gl.constexpr, SCALES: gl.constexpr, PROMOTED: gl.constexpr,
+    WIDE: gl.constexpr,
 ):  # fmt: skip
     """Compute a group's rows of each tile."""
     PARTS: gl.constexpr = parts_of(COLUMNS, 128 if PROMOTED else 256)
@@ -141,7 +147,7 @@ def multiply(
         tile, first, end = (
             piece_of(nth_piece, shared, steps, STREAM_K) if SPLIT_K == 1 else slice_of(tiles, steps, SPLIT_K)
         )
-        m, n = place_of_tile(tile, M, N, group_m, BLOCK_M, COLUMNS, INSIDE)
+        m, n = place_of_tile(tile, M, N, group_m, BLOCK_M, COLUMNS, LEFT_EACH, RIGHT_EACH)
         m += GROUP * ROWS
         if PROMOTED:
             sums, stage, phase = summed_in_registers(
@@ -183,14 +189,15 @@ def gemm_specialized(
     left, right, right_2, right_3, out, out_2, out_3, bias, scale_left, scale_right, partials, arrived, M, N, K,
     stride_sak, stride_sbn, stride_sbk, shared, group_m,
     GROUPS: gl.constexpr, ROWS: gl.constexpr, COLUMNS: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
-    SLOTS: gl.constexpr, SPLIT_K: gl.constexpr, STREAM_K: gl.constexpr, INSIDE: gl.constexpr, SWAPPED: gl.constexpr,
-    LEFT_ACROSS_K: gl.constexpr, RIGHT_ACROSS_K: gl.constexpr, ACTIVATION: gl.constexpr, SCALES: gl.constexpr,
-    PROMOTED: gl.constexpr, WIDE: gl.constexpr,
+    SLOTS: gl.constexpr, SPLIT_K: gl.constexpr, STREAM_K: gl.constexpr, LEFT_EACH: gl.constexpr,
+    RIGHT_EACH: gl.constexpr, SWAPPED: gl.constexpr, LEFT_ACROSS_K: gl.constexpr, RIGHT_ACROSS_K: gl.constexpr,
+    ACTIVATION: gl.constexpr, SCALES: gl.constexpr, PROMOTED: gl.constexpr, WIDE: gl.constexpr,
 ):  # fmt: skip
     """Start the roles of a program.
 
     Descriptors describe the left factor's rows of a group, and of the right factor and out each of the tile's parts.
-    M and N are the rows of the left and of the right factor.
+    M and N are the rows of the left and of the right factor. The last tile is moved back inside to multiples of
+    LEFT_EACH rows and RIGHT_EACH columns; with 0 it crosses the edge.
 
     A program computes its tiles one after the other. Their sums are staged for the copy engine in SLOTS pieces of
     shared memory. With 0 it has one tile, or one slice of it, and its own rows of the ring are free by then.
@@ -233,35 +240,35 @@ def gemm_specialized(
     if GROUPS == 1:
         gl.warp_specialize([
             (multiply, (outs, bias, scaling, workspace, staging, ring, order, 0, SLOTS if SLOTS > 0 else STAGES,
-                        SWAPPED, ACTIVATION, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K, INSIDE,
-                        LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED, WIDE)),
+                        SWAPPED, ACTIVATION, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K, LEFT_EACH,
+                        RIGHT_EACH, LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED, WIDE)),
             (fetch, (left, rights, scaling, ring, order, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K,
-                     INSIDE, LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED, WIDE)),
+                     LEFT_EACH, RIGHT_EACH, LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED, WIDE)),
         ], workers_of(1)[0], workers_of(1)[1])  # fmt: skip
     elif GROUPS == 2:
         gl.warp_specialize([
             (multiply, (outs, bias, scaling, workspace, staging, ring, order, 0, SLOTS if SLOTS > 0 else STAGES,
-                        SWAPPED, ACTIVATION, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K, INSIDE,
-                        LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED, WIDE)),
+                        SWAPPED, ACTIVATION, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K, LEFT_EACH,
+                        RIGHT_EACH, LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED, WIDE)),
             (multiply, (outs, bias, scaling, workspace, staging, ring, order, 1, SLOTS if SLOTS > 0 else STAGES,
-                        SWAPPED, ACTIVATION, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K, INSIDE,
-                        LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED, WIDE)),
+                        SWAPPED, ACTIVATION, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K, LEFT_EACH,
+                        RIGHT_EACH, LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED, WIDE)),
             (fetch, (left, rights, scaling, ring, order, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K,
-                     INSIDE, LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED, WIDE)),
+                     LEFT_EACH, RIGHT_EACH, LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED, WIDE)),
         ], workers_of(2)[0], workers_of(2)[1])  # fmt: skip
     else:
         gl.warp_specialize([
             (multiply, (outs, bias, scaling, workspace, staging, ring, order, 0, SLOTS if SLOTS > 0 else STAGES,
-                        SWAPPED, ACTIVATION, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K, INSIDE,
-                        LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED, WIDE)),
+                        SWAPPED, ACTIVATION, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K, LEFT_EACH,
+                        RIGHT_EACH, LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED, WIDE)),
             (multiply, (outs, bias, scaling, workspace, staging, ring, order, 1, SLOTS if SLOTS > 0 else STAGES,
-                        SWAPPED, ACTIVATION, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K, INSIDE,
-                        LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED, WIDE)),
+                        SWAPPED, ACTIVATION, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K, LEFT_EACH,
+                        RIGHT_EACH, LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED, WIDE)),
             (multiply, (outs, bias, scaling, workspace, staging, ring, order, 2, SLOTS if SLOTS > 0 else STAGES,
-                        SWAPPED, ACTIVATION, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K, INSIDE,
-                        LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED, WIDE)),
+                        SWAPPED, ACTIVATION, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K, LEFT_EACH,
+                        RIGHT_EACH, LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED, WIDE)),
             (fetch, (left, rights, scaling, ring, order, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K,
-                     INSIDE, LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED, WIDE)),
+                     LEFT_EACH, RIGHT_EACH, LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED, WIDE)),
         ], workers_of(3)[0], workers_of(3)[1])  # fmt: skip
 
 

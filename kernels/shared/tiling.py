@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from math import gcd
 from typing import Any, NamedTuple
 
 from tuner.kernels.spec import Limits, Problem, cdiv, itemsize, next_power_of_2
@@ -23,6 +24,11 @@ class WaveCosts:
 
 WAVE_COSTS = WaveCosts()
 
+LINE_BYTES = 128
+"""Bytes of a cache line."""
+ALIGNED_BYTES = 16
+"""Alignment of addresses and rows that the copy engine needs, in bytes: the most that a thread loads at once."""
+
 
 def tile_count(problem: Problem, config: Mapping[str, Any]) -> int:
     M, N, _ = problem.sizes
@@ -40,9 +46,17 @@ def describable(matrix: Any, is_t: bool = False) -> bool:
     return (
         matrix.stride(inner) == 1
         and matrix.stride(outer) > 0
-        and matrix.stride(outer) * matrix.dtype.itemsize % 16 == 0
-        and matrix.data_ptr() % 16 == 0
+        and matrix.stride(outer) * matrix.dtype.itemsize % ALIGNED_BYTES == 0
+        and matrix.data_ptr() % ALIGNED_BYTES == 0
     )
+
+
+def at_once(matrix: Any, is_t: bool = False) -> int:
+    """Return the elements that a load can take at once, up to 16 bytes: rows begin and end at multiples of them."""
+    inner, outer = (0, 1) if is_t else (1, 0)
+    if matrix.stride(inner) != 1:
+        return 1
+    return gcd(ALIGNED_BYTES // matrix.dtype.itemsize, matrix.shape[inner], matrix.stride(outer))
 
 
 def suits(
@@ -128,7 +142,7 @@ def threads_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> 
 
 def has_steps(problem: Problem, config: Mapping[str, Any]) -> bool:
     """Return whether each slice along K has at least two steps."""
-    return config["SPLIT_K"] * config["BLOCK_K"] * 2 <= problem["K"]
+    return config["SPLIT_K"] * 2 <= cdiv(problem["K"], config["BLOCK_K"])
 
 
 def slices_fill(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:

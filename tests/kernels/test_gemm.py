@@ -365,8 +365,8 @@ def test_every_variant_states_its_choices() -> None:
         ({"M": 4097, "N": 4097, "K": 4097, "dtype": "fp32"}, {"VARIANT": "tiles", "num_warps": 4}),
     ],
 )
-def test_rows_of_an_odd_number_of_16_bit_elements_have_a_default_of_their_own(
+def test_rows_of_an_odd_number_of_16_bit_elements_have_rules_of_their_own(
     values: dict[str, Any], expected: dict[str, Any]
 ) -> None:
-    default = KERNEL.default(problem(**values), H200.limits)
+    default = by_rules(problem(**values), H200.limits)
     assert {name: default[name] for name in expected} == expected

@@ -61,30 +61,31 @@ def test_columns_are_composed_of_at_most_three_powers_of_two() -> None:
     assert parts(256, 128) == (128, 128)
 
 
-@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("each", [0, 1, 8])
 @pytest.mark.parametrize(("M", "N"), [(64, 8), (200, 1000), (65, 81), (40, 2048), (513, 160), (1, 1)])
-def test_tiles_cover_each_element_and_move_back_inside(M: int, N: int, inside: bool) -> None:
+def test_tiles_cover_each_element_and_move_back_inside(M: int, N: int, each: int) -> None:
     corner = on_cpu(specialized.place_of_tile, corner_of=on_cpu(products.corner_of), inside=on_cpu(products.inside))
     for block_m, block_n, group_m in product((64, 192), (8, 80, 104), (1, 2, 3, 16)):
         tiles = cdiv(M, block_m) * cdiv(N, block_n)
-        corners = [corner(tile, M, N, group_m, block_m, block_n, inside) for tile in range(tiles)]
+        corners = [corner(tile, M, N, group_m, block_m, block_n, each, each) for tile in range(tiles)]
         covered = np.zeros((M, N), dtype=int)
         for m, n in corners:
             assert 0 <= m < M
             assert 0 <= n < N
             covered[m : m + block_m, n : n + block_n] += 1
-            if inside:
-                assert m + block_m <= M or block_m > M
-                assert n + block_n <= N or block_n > N
+            if each:
+                assert m % each == n % each == 0
+                assert m + block_m < M + each or block_m > M
+                assert n + block_n < N + each or block_n > N
         assert covered.min() == 1 if tiles == len(set(corners)) else False
-        assert inside or covered.max() == 1
+        assert each or covered.max() == 1
 
 
 def test_neighbours_share_the_tile_of_the_longer_side() -> None:
     """GROUP_M as many as there are rows of tiles: programs that run together read the same columns of b."""
     corner = on_cpu(specialized.place_of_tile, corner_of=on_cpu(products.corner_of), inside=on_cpu(products.inside))
-    assert [corner(tile, 256, 4096, 4, 64, 128, True)[1] for tile in range(8)] == [0, 0, 0, 0, 128, 128, 128, 128]
-    assert [corner(tile, 256, 4096, 1, 64, 128, True)[0] for tile in range(8)] == [0] * 8
+    assert [corner(tile, 256, 4096, 4, 64, 128, 1, 1)[1] for tile in range(8)] == [0, 0, 0, 0, 128, 128, 128, 128]
+    assert [corner(tile, 256, 4096, 1, 64, 128, 1, 1)[0] for tile in range(8)] == [0] * 8
 
 
 def test_all_rows_of_tiles_are_walked_together_if_few_else_eight_unless_columns_are_few() -> None:

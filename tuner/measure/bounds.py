@@ -38,7 +38,7 @@ def within(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
 
 
 def _checked(name: str, method: Callable[..., Any], starts: Any, ends: Any) -> Callable[..., Any]:
-    def checked(*given: Any) -> Any:
+    def checked(*given: Any, **named: Any) -> Any:
         pointers, mask = given[_POINTERS.get(name, 0)], given[_MASKS[name]]
         at = np.asarray(pointers.data, np.uint64)[np.broadcast_to(np.asarray(mask.data, bool), pointers.data.shape)]
         size = np.uint64(max(1, pointers.get_element_ty().primitive_bitwidth // 8))
@@ -47,7 +47,7 @@ def _checked(name: str, method: Callable[..., Any], starts: Any, ends: Any) -> C
         if outside.any():
             what, count = "reads" if name == "create_masked_load" else "writes", int(outside.sum())
             raise OutOfBounds(f"{what} {count:,} element{'s' * (count > 1)} outside its tensors; add a mask")
-        return method(*given)
+        return method(*given, **named)
 
     return checked
 
