@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 from typing import Any
 
-from tuner.kernels.gemm.rows import lying, transposed
+from tuner.kernels.gemm.rows import lying, transposed, unaligned
 from tuner.kernels.gemm.space import (
     DESCRIBED,
     WITH_ROLES,
@@ -63,6 +63,13 @@ class Coefficients:
     """Cycles of a load of 16 bytes that a thread starts itself."""
     element_cycles: float = 50.0
     """Cycles of a load of one element, which a thread starts itself and waits for; of three configs only."""
+    short_cycles: float = 4.0
+    """Cycles in which a multiprocessor issues a load of less than 16 bytes for each thread of a warp. This and the next
+    two are of 25 problems whose rows are not aligned (2026-11-30)."""
+    single_cycles: float = 6.0
+    """The same for loads of 2 bytes, which pass through registers."""
+    store_cycles: float = 9.5
+    """Cycles of a store of less than 16 bytes for each thread of a warp."""
     turned_bytes: float = 8.31
     """Bytes that threads transpose in a cycle, since groups of warps read only 16-bit elements across K."""
     l2_bytes: float = 57.1
@@ -108,9 +115,9 @@ class Coefficients:
     roles_sum_bytes: float = 37.8
     """Bytes of partial sums that warps with roles write or read in a cycle."""
     copy_gb_per_s: float = 3000.0
-    """Rate of bytes that copies to and from aligned rows read and write; much of it is in L2. Not fitted."""
+    """Rate of bytes that copies to and from aligned rows read and write; large ones reach 3,800 (2026-11-30)."""
     copy_us: float = 2.0
-    """Time of a launch of copies beside its bytes. Not fitted."""
+    """Time of a launch of copies beside its bytes."""
     sharpness: float = 3.25
     """Exponent of the norm that adds up what overlaps; if infinite, only the slowest counts."""
 
@@ -164,7 +171,7 @@ class _Estimate:
         load = self._load_cycles()
         latency = (c.latency_cycles + load) / self._ahead
         fill = load + product + c.latency_cycles
-        end = c.tile_cycles + self._m * self._n * self._size / c.store_bytes
+        end = c.tile_cycles + self._store_cycles()
         if self._variant == "vectors":
             fill, end = 0.0, c.vector_cycles
 
@@ -273,7 +280,26 @@ class _Estimate:
         high = max(group, cdiv(tiles, wide))
         left, right = self._side_bytes(*self._left, high / tiles), self._side_bytes(*self._right, wide / tiles)
         crosses = self._stays and (self._left[0] > self._left[1] or self._right[0] > self._right[1])
-        return (left + right) / c.l2_bytes + (c.edge_cycles if crosses else 0.0)
+        cycles = (left + right) / c.l2_bytes + (c.edge_cycles if crosses else 0.0)
+        return max(cycles, self._issue_cycles())
+
+    def _issue_cycles(self) -> float:
+        """Return the cycles in which a multiprocessor issues a step's loads of less than 16 bytes."""
+        cycles = 0.0
+        for block, at_once in zip((self._m, self._n), self._at_once, strict=True):
+            if at_once * self._size < 16:
+                each = self._c.single_cycles if self._by_element(at_once) else self._c.short_cycles
+                cycles += block * self._k / at_once / self._limits.warp_size * each
+        return cycles
+
+    def _store_cycles(self) -> float:
+        """Return the cycles in which a tile is stored: those of its bytes, or of stores of less than 16 bytes."""
+        c, tile = self._c, self._m * self._n
+        cycles = tile * self._size / c.store_bytes
+        if "out" in self._copied or "out" not in unaligned(self._problem):
+            return cycles
+        at_once = gcd(16 // self._size, self._problem["N"])
+        return max(cycles, tile / at_once / self._limits.warp_size * c.store_cycles)
 
     def _side_bytes(self, block: int, most: int, along_k: bool, distinct: float) -> float:
         """Return the bytes that count as loaded for a side of a tile in a step.

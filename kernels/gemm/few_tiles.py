@@ -52,16 +52,13 @@ def of_few_tiles(
     programs = tile_count(problem, rules) * int(str(rules["SPLIT_K"]))
     if problem["K"] < settings.least_k or programs >= limits.sm_count or rules["VARIANT"] == "vectors":
         return rules
+    cut = [(int(str(config["SPLIT_K"])), config) for config in _slices(problem, limits, settings)]
+    if not cut:
+        return rules
     least = 2
     if not on_tensor_cores(problem) and problem["K"] >= settings.exact_k:
-        least = min(max(_SLICES), problem["K"] // settings.exact_slice)
-    costs = [
-        (estimate(problem, config, limits).us, config)
-        for config in _slices(problem, limits, settings)
-        if int(str(config["SPLIT_K"])) >= least
-    ]
-    if not costs:
-        return rules
+        least = min(max(slices for slices, _ in cut), problem["K"] // settings.exact_slice)
+    costs = [(estimate(problem, config, limits).us, config) for slices, config in cut if slices >= least]
     us, found = min(costs, key=lambda cost: cost[0])
     return found if least > 2 or us * settings.gain < estimate(problem, rules, limits).us else rules
 

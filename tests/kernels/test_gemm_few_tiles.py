@@ -91,6 +91,12 @@ def test_long_sums_of_exact_products_are_cut_to_stay_as_exact_as_those_of_torch(
     assert strays(a, b, 1) > 2 * strays(a, b, slices)
 
 
+def test_exact_products_that_fit_fewer_slices_have_the_most_that_fit() -> None:
+    """Two slices, which the rules have, strayed 3.6 times as far as torch on an H200."""
+    for card in (A100, H200):
+        assert int(str(KERNEL.default(problem(M=300, N=200, K=65536, dtype="fp32"), card.limits)["SPLIT_K"])) >= 16
+
+
 def test_rows_of_an_odd_number_of_elements_are_loaded_one_by_one() -> None:
     assert not reads_elements(problem(M=64, K=2048, layout="nt"))
     assert not reads_elements(problem(M=64, K=2050, layout="nt"))
