@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,6 +18,14 @@ SIZES = [(82, 1153, 2112), (4097, 257, 1021), (301, 515, 3001), (41, 41, 20001),
 @pytest.fixture(autouse=True)
 def database(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUNER_DB", str(tmp_path / "tuner.db"))
+
+
+@pytest.fixture
+def tf32() -> Iterator[None]:
+    before = torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    yield
+    torch.backends.cuda.matmul.fp32_precision = before
 
 
 def drawn(rows: int, columns: int, dtype: torch.dtype = torch.bfloat16, *, is_t: bool = False) -> Tensor:
@@ -36,10 +45,8 @@ def close(found: Tensor, a: Tensor, b: Tensor) -> bool:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 @pytest.mark.parametrize(("M", "N", "K"), SIZES)
-def test_products_are_those_of_torch(
-    M: int, N: int, K: int, layout: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch.backends.cuda.matmul, "fp32_precision", "tf32")
+@pytest.mark.usefixtures("tf32")
+def test_products_are_those_of_torch(M: int, N: int, K: int, layout: str, dtype: torch.dtype) -> None:
     a, b = drawn(M, K, dtype, is_t=layout[0] == "t"), drawn(K, N, dtype, is_t=layout[1] == "t")
     found = ops.gemm(a, b)
     assert close(found, a, b)
