@@ -16,7 +16,7 @@ STEPS = ("prefill", "chunk", "decode")
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of a model and of its work; the defaults are those of Llama 3 8B, with fewer layers and words."""
+    """Sizes of a model and of its work; the defaults are those of Llama 3 8B, with fewer layers and a smaller vocabulary."""
 
     layers: int = 4
     width: int = 4096
@@ -24,13 +24,13 @@ class Sizes:
     shared_heads: int = 8
     head_size: int = 128
     hidden: int = 14336
-    words: int = 32000
+    vocabulary: int = 32000
     prompt: int = 4096
     chunk: int = 256
     """Tokens at the beginning of the prompt that are computed alone."""
     sequences: int = 16
     cached: int = 8192
-    """Keys of a sequence in decoding; the last sequences have a few less."""
+    """Cached keys of the first sequence in decoding; each sequence has one less than the one before."""
 
 
 MODELS: Mapping[str, Sizes] = {
@@ -42,8 +42,8 @@ MODELS: Mapping[str, Sizes] = {
     # https://huggingface.co/LGAI-EXAONE/EXAONE-4.0-32B/blob/main/config.json
     "exaone-4-32b": Sizes(width=5120, heads=40, shared_heads=8, hidden=27392),
 }
-"""Published sizes by a model's name. The last three are in no suite and in no draw of problems, so nothing is fitted to
-them."""
+"""Sizes of published models by name, with 4 layers and a vocabulary of 32,000. The last three are in no suite and in no
+draw of problems, so no rule is fitted to them."""
 
 
 class Ops(Protocol):
@@ -78,7 +78,7 @@ class ByTorch:
 
 
 class Model:
-    """Random weights, and what is computed with them."""
+    """A decoder with random weights, its inputs and its caches."""
 
     def __init__(self, sizes: Sizes, device: str, dtype: torch.dtype) -> None:
         generator = torch.Generator(device).manual_seed(0)
@@ -104,7 +104,7 @@ class Model:
             }
             for _ in range(sizes.layers)
         ]
-        self.head = weight(sizes.words, width)
+        self.head = weight(sizes.vocabulary, width)
         self.prompt, self.tokens = drawn(1, sizes.prompt, width), drawn(sizes.sequences, 1, width)
         self.caches = [(drawn(*cache), drawn(*cache)) for _ in self.layers]
         self.lengths = sizes.cached - torch.arange(sizes.sequences, device=device, dtype=torch.int32)
@@ -119,11 +119,11 @@ class Model:
         return found
 
     def logits(self, step: str, by: Ops) -> Tensor:
-        """Return the logits of the last token of a prompt or a chunk, or of a token of each sequence."""
+        """Return the logits (sequences, vocabulary) of the last token of the prompt or chunk, or of each decoded token."""
         return by.linear(self.through_layers(step, by)[:, -1], self.head)
 
     def through_layers(self, step: str, by: Ops) -> Tensor:
-        """Return what the layers compute of a step's tokens; decoding writes their keys and values to the caches."""
+        """Return the hidden states (sequences, tokens, width) after all layers; decoding writes keys and values to the caches."""
         if step == "decode":
             return self._run(by, self.tokens, self.caches)
         return self._run(by, self.prompt[:, : self.sizes.chunk] if step == "chunk" else self.prompt, None)

@@ -39,6 +39,7 @@ from tuner.lookup.bundle import Bundle
 from tuner.records import median
 
 ROUNDS, CALLS = 20, 50
+"""Timed rounds, and calls in each round of `host_rows`."""
 
 
 class ByTuner:
@@ -75,7 +76,10 @@ def event() -> Any:
 
 @contextmanager
 def by_defaults(asked: dict[str, Problem], launch_of: LaunchOf = tuned_launch, runs_on: str = "cuda") -> Iterator[None]:
-    """Let the ops launch their defaults, and add the problems of their calls to `asked`."""
+    """Run ops with their default configs in this context, and add their problems to `asked` by text.
+
+    At the end, ops are launched by `tuner.ops` again.
+    """
 
     def noted(client: Client, call: OpCall, problem: Problem, operands: Mapping[str, Any]) -> PreparedLaunch:
         asked[problem.text] = problem
@@ -170,14 +174,17 @@ def compared(model: Model, tune_s: float | None) -> list[dict[str, Any]]:
     rows += [{"by": way, **of_a_layer(model, run)} for way, run in ways.items()]
     rows[1] |= {
         "off_by": differences(model, ours),
-        "share_ms": {step: shares(partial(model.through_layers, step)) for step in STEPS},
+        "share_ms": {
+            step: {op: ms / model.sizes.layers for op, ms in shares(partial(model.through_layers, step)).items()}
+            for step in STEPS
+        },
     }
     rows[2]["off_by"] = differences(model, eager)
     return rows
 
 
 def host_rows(device: str, dtype: torch.dtype, rounds: int = ROUNDS) -> list[dict[str, Any]]:
-    """Return the us that the host takes for a product of 64 x 64 matrices, without waiting for the device."""
+    """Return a row for each way, with the host's time of one product of 64 x 64 matrices in us; the device runs on."""
     x, weight = (torch.ones(64, 64, device=device, dtype=dtype) for _ in range(2))
     transposed = weight.t()
     ways: dict[str, Callable[[], object]] = {
@@ -200,7 +207,7 @@ def host_rows(device: str, dtype: torch.dtype, rounds: int = ROUNDS) -> list[dic
 def main() -> None:
     """Measure, print a row for each way, and write them to the output file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", choices=MODELS, default="llama-3-8b", help="whose published sizes to take")
+    parser.add_argument("--model", choices=MODELS, default="llama-3-8b", help="model whose sizes are used")
     parser.add_argument("--layers", type=int, default=4, help="number of layers that are timed one after the other")
     parser.add_argument("--tune", type=float, metavar="SECONDS", help="time of a search of each problem")
     parser.add_argument("--out", type=Path, help="JSON file for the rows")

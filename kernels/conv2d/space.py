@@ -15,8 +15,9 @@ SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
 SLICES_PER_SM = 4
 """Most slices for each multiprocessor."""
 SHORT_LOOP = 8
-"""Most steps of a program of boxes with two stages, which leave shared memory to more programs, but each step waits
-(2026-11-30, H200: one step of 128 x 128 24.7 us, with three stages 28.1 us; twelve steps 61.2 and 49.5 us)."""
+"""Most steps along K for which `boxes` may have two stages. They leave shared memory for more programs, but each step
+waits for its loads (H200, 2026-11-30, tiles of 128 x 128 with two and three stages: one step 24.7 and 28.1 us, twelve
+steps 61.2 and 49.5 us)."""
 
 KNOBS = (
     Knob(

@@ -31,7 +31,7 @@ class DefaultSettings:
     warps: int = 8
     """Most warps of a program."""
     most_warps: int = 16
-    """Most warps of a program that has all elements of a row in flight, or if all are reduced."""
+    """Most warps of a program that has all elements of a row in flight, or of several programs that reduce all elements."""
     warps_each: int = 16
     """Number of warps for each multiprocessor that read long rows, at least, if each row has one program."""
     warps_at_once: int = 40
@@ -124,11 +124,11 @@ def _within_rows(problem: Problem, limits: Limits) -> dict[str, int]:
 def _of_all(accesses: int, tile: int, limits: Limits) -> tuple[int, int]:
     """Return the accesses of a thread, and of all warps of a program, of a matrix that takes `accesses` of a warp.
 
-    One program reads few elements at once. Of more, a power of two of programs has a step each, so none waits for one
-    with two. One warp has no exchange with others.
+    Up to `bytes_alone`, one program reads the whole matrix in one step. A larger one is read by a power of two of
+    programs with one step each, so none waits for one with two. Programs of one warp exchange nothing between warps.
 
     Args:
-        tile: accesses of a warp to the smallest tile that holds the matrix.
+        tile: number of accesses of one warp that cover the smallest tile, a power of two, that holds the matrix.
     """
     if tile * ALIGNED_BYTES * WARP <= SETTINGS.bytes_alone:
         return max(1, tile // SETTINGS.warps_alone), tile

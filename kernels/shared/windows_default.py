@@ -28,11 +28,11 @@ class DefaultSettings:
     pixel_warps: tuple[int, ...] = (4, 2, 1)
     """The same of nhwc."""
     looped: tuple[int, int] = (8, 2)
-    """Columns of outputs in a tile of a thread of nchw that loops over the rows of windows, and tiles of a thread in a
-    program of one warp: more outputs share what each step of the loop costs (2026-11-30, H200: 2 x 363 x 7 x 459 with
-    windows of 13 x 13 47 us, with one tile of 4 columns 58 us)."""
+    """For threads of nchw that loop over the rows of windows: columns of outputs in a tile, and tiles of a thread.
+    Programs have one warp. More outputs share the cost of a step of the loop (H200, 2026-11-30: 2 x 363 x 7 x 459 with
+    windows of 13 x 13 takes 47 us, with one tile of 4 columns 58 us)."""
     looped_idle: float = 1.15
-    """Ratio of a row's columns, rounded up to whole tiles, to its columns, up to which such tiles are taken."""
+    """Such tiles are used if a row, rounded up to whole tiles, has at most this many times its columns."""
     rows: tuple[int, int, int] = (1, 2, 4)
     """Rows of outputs of a thread of nchw: if windows share no rows, fewer than half of them, or more."""
     sides: tuple[int, ...] = (1, 2, 4, 8)

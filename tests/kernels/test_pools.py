@@ -209,7 +209,7 @@ def test_threads_that_loop_over_rows_of_windows_have_sixteen_outputs_if_rows_fil
 
     looped = config(459, 13)
     assert (looped["TILE_Q"], looped["BLOCK_Q"] * looped["BLOCK_N"], looped["num_warps"]) == (8, 8 * 64, 1)
-    assert config(26, 9)["TILE_Q"] == 4  # a quarter of the threads would be idle
+    assert config(26, 9)["TILE_Q"] == 4  # 6 of 32 columns would be idle
     assert config(459, 13, layout="nhwc")["TILE_Q"] == 1
 
 
