@@ -16,7 +16,7 @@ STEPS = ("prefill", "chunk", "decode")
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of a model and of its work; the defaults are those of Llama 3 8B, with fewer layers and a smaller vocabulary."""
+    """Sizes of a model and of its work; the defaults are those of Llama 3 8B, but for layers and vocabulary."""
 
     layers: int = 4
     width: int = 4096
@@ -119,11 +119,14 @@ class Model:
         return found
 
     def logits(self, step: str, by: Ops) -> Tensor:
-        """Return the logits (sequences, vocabulary) of the last token of the prompt or chunk, or of each decoded token."""
+        """Return the logits (sequences, vocabulary) of the last token of a prompt or chunk, or of each decoded one."""
         return by.linear(self.through_layers(step, by)[:, -1], self.head)
 
     def through_layers(self, step: str, by: Ops) -> Tensor:
-        """Return the hidden states (sequences, tokens, width) after all layers; decoding writes keys and values to the caches."""
+        """Return the hidden states (sequences, tokens, width) after all layers.
+
+        Decoding writes keys and values to the caches.
+        """
         if step == "decode":
             return self._run(by, self.tokens, self.caches)
         return self._run(by, self.prompt[:, : self.sizes.chunk] if step == "chunk" else self.prompt, None)

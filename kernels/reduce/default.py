@@ -31,7 +31,7 @@ class DefaultSettings:
     warps: int = 8
     """Most warps of a program."""
     most_warps: int = 16
-    """Most warps of a program that has all elements of a row in flight, or of several programs that reduce all elements."""
+    """Most warps of a program that has all elements of a row in flight, or of programs that reduce all."""
     warps_each: int = 16
     """Number of warps for each multiprocessor that read long rows, at least, if each row has one program."""
     warps_at_once: int = 40
