@@ -33,9 +33,12 @@ def unaligned(problem: Problem) -> tuple[str, ...]:
 
 @lru_cache(maxsize=256)
 def may_align(problem: Problem) -> bool:
-    """Return whether an operand can be copied to aligned rows: one is not aligned, and rows may be a line longer."""
+    """Return whether operands can be copied to aligned rows: at least one is not aligned, and no row is too long.
+
+    A row of a copy is at most one cache line longer.
+    """
     rows = [problem[lying(problem)[name][1]] for name in unaligned(problem)]
-    return bool(rows) and max(rows) <= LONGEST_ROW - LINE_BYTES
+    return bool(rows) and max(rows) <= LONGEST_ROW - LINE_BYTES // itemsize(problem.dtype)
 
 
 def padded(problem: Problem) -> Problem:

@@ -19,6 +19,7 @@ from tuner.kernels.shared.roles import (
 )
 from tuner.kernels.shared.tiling import (
     ALIGNED_BYTES,
+    LINE_BYTES,
     accumulators_fit,
     has_steps,
     little_left,
@@ -180,16 +181,22 @@ def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Return whether a config is feasible."""
     if config["ALIGN"] and not may_align(problem):
         return False
-    M, N, _ = problem.sizes
-    a_is_t, b_is_t = transposed(problem)
     return (
         suits(problem, config, limits, least=1 if config["VARIANT"] == "vectors" else 16)
-        # Steps along K are 32-bit offsets, and a step down a column crosses whole rows. (M and N use 64-bit offsets.)
-        and config["BLOCK_K"] * max(M if a_is_t else 1, 1 if b_is_t else N) < 2**31
+        # Steps along K are 32-bit offsets. (M and N use 64-bit offsets.)
+        and config["BLOCK_K"] * _longest_stride(problem, config) < 2**31
         and all(config[name] in choices for name, choices in VARIANTS[config["VARIANT"]].items())
         and _CAN[config["VARIANT"]](problem, config, limits)
         and (config["SPLIT_K"] == 1 or worth_slicing(problem, config, limits))
     )
+
+
+def _longest_stride(problem: Problem, config: Mapping[str, Any]) -> int:
+    """Return the most elements from one index of K to the next: a row of a factor across K, and padding of its copy."""
+    M, N, _ = problem.sizes
+    a_is_t, b_is_t = transposed(problem)
+    padding = LINE_BYTES // itemsize(problem.dtype) if config["ALIGN"] else 0
+    return max(M if a_is_t else 1, 1 if b_is_t else N) + padding
 
 
 def tiles_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
