@@ -91,12 +91,12 @@ def test_only_what_is_not_aligned_is_copied() -> None:
     (5, 8447, 8447, 1), (300, 3, 3, 1), (67, 82, 82, 1), (33, 20, 68, 1), (70, 41, 90, 2), (1, 2047, 2049, 1),
 ])  # fmt: skip
 def test_each_element_is_copied_there_and_back(rows: int, columns: int, stride: int, step: int, is_t: bool) -> None:
-    def loose(fill: float) -> torch.Tensor:
+    def filled(fill: float) -> torch.Tensor:
         memory = torch.full((rows * stride,), fill, dtype=torch.float16)
         matrix = memory.as_strided((rows, columns), (stride, step))
         return matrix.t() if is_t else matrix
 
-    a, other = loose(-1), loose(-1)
+    a, other = filled(-1), filled(-1)
     a.copy_(torch.arange(rows * columns).remainder(2048).reshape(a.shape))
     operands = [aligned_operand(rows, columns, "fp16", is_t), aligned_operand(7, 9, "fp16")]
     work, work_b = (torch.empty_strided(o.shape, o.element_strides, dtype=torch.float16).fill_(-1) for o in operands)
@@ -110,7 +110,7 @@ def test_each_element_is_copied_there_and_back(rows: int, columns: int, stride: 
 
 
 def test_only_unaligned_problems_have_the_choice() -> None:
-    """Descriptors need it; pointers have both; products by threads and streams read what lies there."""
+    """Variants with descriptors require ALIGN, `tiles` allows both, `vectors` and `streamed` never copy."""
     ways: list[Counter[tuple[object, object]]] = []
     for M, card in ((255, H200), (256, H200), (255, A100)):
         space = feasible(KERNEL, problem(M=M), card.limits)
