@@ -1,4 +1,4 @@
-"""Operands whose rows are not aligned to 16 bytes, copied for variants that read and write through descriptors."""
+"""Copies of operands whose rows are not aligned to 16 bytes, for descriptors and for wide loads."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tuner.kernels.gemm.rows import lying, transposed
-from tuner.kernels.gemm.space import aligned_first
+from tuner.kernels.gemm.space import DESCRIBED, aligned_first
 from tuner.kernels.shared.aligned_rows import aligned_operand, copied
 from tuner.kernels.shared.tiling import describable
 from tuner.kernels.spec import Launch, Operand, Problem
@@ -23,14 +23,17 @@ def aligned_workspace(problem: Problem, config: Mapping[str, Any]) -> Mapping[st
 
 
 def with_aligned_rows(
-    problem: Problem, tensors: Mapping[str, Any]
+    problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any]
 ) -> tuple[tuple[Launch, ...], Mapping[str, Any], tuple[Launch, ...]]:
     """Return launches before the product, its tensors, and launches after it.
 
-    Operands with a copy in the workspace are replaced by it, unless these tensors can be described as they lie.
+    Operands with a copy in the workspace are replaced by it. A variant with descriptors uses an operand that it can
+    describe as it lies. `tiles` does not: at once it loads at most a divisor of the row's elements.
     """
     is_t = _transposed(problem)
-    replaced = [name for name in is_t if f"aligned_{name}" in tensors and not describable(tensors[name], is_t[name])]
+    replaced = [name for name in is_t if f"aligned_{name}" in tensors]
+    if config["VARIANT"] in DESCRIBED:
+        replaced = [name for name in replaced if not describable(tensors[name], is_t[name])]
     pairs = {name: (tensors[name], tensors[f"aligned_{name}"], is_t[name]) for name in replaced}
     read, written = [pair for name, pair in pairs.items() if name != "out"], pairs.get("out")
     return (
@@ -41,5 +44,5 @@ def with_aligned_rows(
 
 
 def _transposed(problem: Problem) -> Mapping[str, bool]:
-    """Return which operands are transposes of matrices whose rows lie in memory."""
+    """Return for each operand whether its columns are contiguous, not its rows."""
     return dict(zip(("a", "b", "out"), (*transposed(problem), False), strict=True))

@@ -35,7 +35,7 @@ def described(
     Args:
         shape: rows and columns of the matrix, whose tensor may have padding beyond them.
         block: rows and columns of a block.
-        is_t: whether the matrix is the transpose of one whose rows lie in memory.
+        is_t: whether its columns are contiguous, not its rows.
         gluon: dtype of Gluon's descriptor; None for Triton's.
     """
     order = slice(None, None, -1 if is_t else 1)

@@ -1,14 +1,15 @@
 """Default config of products with operands that are not aligned to 16 bytes: copied first, if the estimate favours it.
 
-With its operands copied, a product is computed as one of aligned rows. Tiles through pointers need no copy of the
-output, and are faster if that is large beside the product: with few steps along K.
+With its operands copied, a product is computed as one of aligned rows. The variant `tiles` needs no copy of the output.
+It is faster if the output is large and K is short.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
+from operator import itemgetter
 
 from tuner.kernels.gemm.estimate import estimate
 from tuner.kernels.gemm.rows import unaligned
@@ -19,54 +20,57 @@ from tuner.kernels.spec import Limits, Problem, Value
 
 @dataclass(frozen=True)
 class CopiesSettings:
-    """When operands are copied, and into which tiles through pointers; from 25 problems (2026-11-30)."""
+    """Settings of the choice between copies and none, from 25 problems on an H200 (2026-11-30)."""
 
     least_us: float = 18.0
-    """Estimated time of the default without copies from which operands are copied. Shorter products take two thirds of
-    the estimate, and each launch costs the host time."""
+    """Estimated time in us without copies, below which nothing is copied. Such products take two thirds of their
+    estimate, and each launch costs host time."""
     pointers: float = 1.05
-    """Least estimated speedup for which tiles through pointers replace the default of aligned rows."""
+    """Factor by which `tiles` must be estimated faster than the aligned default to replace it."""
     tiles: tuple[tuple[int, int, int], ...] = (
         (128, 256, 8), (256, 128, 8), (128, 128, 8), (128, 128, 4), (64, 128, 4), (128, 64, 4), (64, 64, 4),
         (64, 32, 4), (32, 64, 4), (32, 32, 4),
     )  # fmt: skip
-    """Rows, columns and warps of tiles through pointers."""
+    """Rows, columns and warps of a tile of `tiles`."""
     steps: tuple[tuple[int, int], ...] = ((64, 4), (64, 3), (32, 4))
-    """Elements along K of a step, and stages, of tiles through pointers."""
+    """Elements along K of a step, and stages, of `tiles`."""
 
 
 SETTINGS = CopiesSettings()
 
 
 def of_copies(
-    problem: Problem, as_it_lies: Mapping[str, Value], aligned: Mapping[str, Value], limits: Limits
+    problem: Problem, as_it_lies: Mapping[str, Value], aligned: Callable[[], Mapping[str, Value]], limits: Limits
 ) -> Mapping[str, Value]:
-    """Return the config after copies with the least estimate if it is below that without, else the latter.
+    """Return the config with copies of the least estimated time, or `as_it_lies`.
 
-    Threads without tensor cores lose little to rows that are not aligned.
+    The latter if it is faster, takes less than `least_us`, or runs without tensor cores, which lose little to unaligned
+    rows.
 
     Args:
         as_it_lies: the default without copies.
-        aligned: the default of the problem with aligned rows.
+        aligned: returns the default of the problem with aligned rows.
     """
     us = estimate(problem, as_it_lies, limits).us
     if as_it_lies["VARIANT"] == "vectors" or us < SETTINGS.least_us:
         return as_it_lies
-    found, least = as_it_lies, us
-    for factor, config in _after_copies(problem, aligned, limits):
-        us = estimate(problem, config, limits).us
-        if us * factor < least:
-            found, least = config, us
-    return found
+    choices = [(us, as_it_lies)]
+    for config in all_copied(problem, aligned(), limits):
+        choices.append((estimate(problem, config, limits).us, config))
+    for config in factors_copied(problem, limits):
+        choices.append((SETTINGS.pointers * estimate(problem, config, limits).us, config))
+    return min(choices, key=itemgetter(0))[1]
 
 
-def _after_copies(
-    problem: Problem, aligned: Mapping[str, Value], limits: Limits
-) -> Iterator[tuple[float, Mapping[str, Value]]]:
-    """Yield feasible configs after copies, each with the speedup that it must have."""
+def all_copied(problem: Problem, aligned: Mapping[str, Value], limits: Limits) -> Iterator[Mapping[str, Value]]:
+    """Yield the default of aligned rows, on copies of all operands that are not aligned, if it is feasible."""
     copied = {**aligned, "ALIGN": True}
     if valid(problem, copied, limits):
-        yield 1.0, copied
+        yield copied
+
+
+def factors_copied(problem: Problem, limits: Limits) -> Iterator[Mapping[str, Value]]:
+    """Yield feasible configs of `tiles` on copies of the factors, if the output is not aligned."""
     if "out" not in unaligned(problem):
         return
     for (block_m, block_n, warps), (block_k, stages) in product(SETTINGS.tiles, SETTINGS.steps):
@@ -84,4 +88,4 @@ def _after_copies(
             "num_stages": stages,
         }
         if valid(problem, config, limits):
-            yield SETTINGS.pointers, config
+            yield config

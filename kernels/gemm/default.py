@@ -57,7 +57,7 @@ def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     as_it_lies = of_few_tiles(problem, rules, limits) if found is rules else found
     if not may_align(problem):
         return as_it_lies
-    return of_copies(problem, as_it_lies, default(padded(problem), limits), limits)
+    return of_copies(problem, as_it_lies, lambda: default(padded(problem), limits), limits)
 
 
 def by_rules(problem: Problem, limits: Limits) -> Mapping[str, Value]:

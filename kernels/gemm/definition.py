@@ -87,7 +87,7 @@ def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tupl
         return ()
     if config["VARIANT"] == "vectors":
         return (vectors(problem, config, tensors),)
-    before, given, after = with_aligned_rows(problem, tensors)
+    before, given, after = with_aligned_rows(problem, config, tensors)
     if config["VARIANT"] == "tiles":
         return (*before, tiles(problem, config, given))
     a_is_t, b_is_t = transposed(problem)

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import gcd, prod
+from math import prod
 from typing import Any
 
-from tuner.kernels.gemm.rows import lying, transposed, unaligned
+from tuner.kernels.gemm.rows import at_once, lying, transposed, unaligned
 from tuner.kernels.gemm.space import (
     DESCRIBED,
     WITH_ROLES,
@@ -26,7 +26,7 @@ from tuner.kernels.gemm.space import (
     tile_of_roles,
 )
 from tuner.kernels.shared.roles import walked_together
-from tuner.kernels.shared.tiling import tile_count
+from tuner.kernels.shared.tiling import ALIGNED_BYTES, tile_count
 from tuner.kernels.spec import Cost, Limits, Problem, cdiv, itemsize
 
 
@@ -64,12 +64,12 @@ class Coefficients:
     element_cycles: float = 50.0
     """Cycles of a load of one element, which a thread starts itself and waits for; of three configs only."""
     short_cycles: float = 4.0
-    """Cycles in which a multiprocessor issues a load of less than 16 bytes for each thread of a warp. This and the next
-    two are of 25 problems whose rows are not aligned (2026-11-30)."""
+    """Cycles that a multiprocessor takes to issue one load instruction of a warp, of 4 or 8 bytes a thread. This and
+    the next two are fitted to 25 problems with unaligned rows (H200, 2026-11-30)."""
     single_cycles: float = 6.0
-    """The same for loads of 2 bytes, which pass through registers."""
+    """The same for 2 bytes a thread, which pass through registers."""
     store_cycles: float = 9.5
-    """Cycles of a store of less than 16 bytes for each thread of a warp."""
+    """Cycles of a store instruction of a warp, of less than 16 bytes a thread."""
     turned_bytes: float = 8.31
     """Bytes that threads transpose in a cycle, since groups of warps read only 16-bit elements across K."""
     l2_bytes: float = 57.1
@@ -143,7 +143,7 @@ class _Estimate:
         self._has_roles = self._variant in WITH_ROLES
         self._stays = self._variant in DESCRIBED  # each multiprocessor has one program, for tile after tile
         self._warps = 4 * config["GROUPS"] if self._has_roles else config["num_warps"]
-        most = 16 // self._size
+        most = ALIGNED_BYTES // self._size
         self._at_once = loads_at_once(problem, config) if self._variant == "tiles" else (most, most)
         staged = 1 if self._by_element(min(self._at_once)) else config["num_stages"] - 1
         self._ahead: float = 2 if self._variant == "streamed" else max(1, staged)
@@ -260,14 +260,14 @@ class _Estimate:
         if self._stays:
             return 0.0
         threads, cycles = self._limits.warp_size * self._warps, 0.0
-        for block, at_once in zip((self._m, self._n), self._at_once, strict=True):
-            loads = block * self._k / at_once / threads
-            cycles += loads * (self._c.element_cycles if self._by_element(at_once) else self._c.pointer_cycles)
+        for block, elements in zip((self._m, self._n), self._at_once, strict=True):
+            loads = block * self._k / elements / threads
+            cycles += loads * (self._c.element_cycles if self._by_element(elements) else self._c.pointer_cycles)
         return cycles
 
-    def _by_element(self, at_once: int) -> bool:
-        """Return whether loads of a number of elements have 2 bytes, and so are not asynchronous."""
-        return at_once * self._size < 4
+    def _by_element(self, elements: int) -> bool:
+        """Return whether a load of `elements` has fewer than 4 bytes, and so is not asynchronous."""
+        return elements * self._size < 4
 
     def _load_cycles(self) -> float:
         """Return the cycles of a step's loads from L2. What several neighbours load, all of them get at once."""
@@ -286,10 +286,10 @@ class _Estimate:
     def _issue_cycles(self) -> float:
         """Return the cycles in which a multiprocessor issues a step's loads of less than 16 bytes."""
         cycles = 0.0
-        for block, at_once in zip((self._m, self._n), self._at_once, strict=True):
-            if at_once * self._size < 16:
-                each = self._c.single_cycles if self._by_element(at_once) else self._c.short_cycles
-                cycles += block * self._k / at_once / self._limits.warp_size * each
+        for block, elements in zip((self._m, self._n), self._at_once, strict=True):
+            if elements * self._size < ALIGNED_BYTES:
+                each = self._c.single_cycles if self._by_element(elements) else self._c.short_cycles
+                cycles += block * self._k / elements / self._limits.warp_size * each
         return cycles
 
     def _store_cycles(self) -> float:
@@ -298,8 +298,8 @@ class _Estimate:
         cycles = tile * self._size / c.store_bytes
         if "out" in self._copied or "out" not in unaligned(self._problem):
             return cycles
-        at_once = gcd(16 // self._size, self._problem["N"])
-        return max(cycles, tile / at_once / self._limits.warp_size * c.store_cycles)
+        stores = tile / at_once(self._problem, "out")
+        return max(cycles, stores / self._limits.warp_size * c.store_cycles)
 
     def _side_bytes(self, block: int, most: int, along_k: bool, distinct: float) -> float:
         """Return the bytes that count as loaded for a side of a tile in a step.

@@ -1,8 +1,8 @@
 """Default config of 16-bit products with rows of an odd number of elements, if descriptors cannot read them.
 
-Most of such rows begin in the middle of 4 bytes, so each of their elements is loaded by an instruction of its own, and
-no such load is asynchronous. Tiles must then be small for their number of threads: with more elements for each thread
-than registers hold, a product takes 2 to 20 times as long.
+Every second row begins at an odd multiple of 2 bytes, so each of its elements is loaded by an instruction of its own,
+and such loads are not asynchronous. Tiles must then be small for their number of threads: with more elements for each
+thread than registers hold, a product takes 2 to 20 times as long.
 """
 
 from __future__ import annotations

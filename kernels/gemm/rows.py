@@ -1,10 +1,11 @@
-"""Rows of a, b and out as they lie in memory, and which of them are aligned to 16 bytes."""
+"""Contiguous rows of a, b and out, and which of them are aligned to 16 bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
+from math import gcd
 
 from tuner.kernels.shared.tiling import ALIGNED_BYTES, LINE_BYTES
 from tuner.kernels.spec import Problem, cdiv, itemsize
@@ -31,15 +32,26 @@ def unaligned(problem: Problem) -> tuple[str, ...]:
     return tuple(name for name, (_, along) in lying(problem).items() if problem[along] * size % ALIGNED_BYTES)
 
 
+def at_once(problem: Problem, name: str) -> int:
+    """Return the elements of an operand's row that one access takes: up to 16 bytes, and a divisor of the row."""
+    return gcd(ALIGNED_BYTES // itemsize(problem.dtype), problem[lying(problem)[name][1]])
+
+
 @lru_cache(maxsize=256)
 def may_align(problem: Problem) -> bool:
-    """Return whether an operand can be copied to aligned rows: one is not aligned, and rows may be a line longer."""
+    """Return whether operands can be copied to aligned rows: at least one is not aligned, and no row is too long.
+
+    A row of a copy is at most one cache line longer.
+    """
     rows = [problem[lying(problem)[name][1]] for name in unaligned(problem)]
-    return bool(rows) and max(rows) <= LONGEST_ROW - LINE_BYTES
+    return bool(rows) and max(rows) <= LONGEST_ROW - LINE_BYTES // itemsize(problem.dtype)
 
 
 def padded(problem: Problem) -> Problem:
-    """Return the problem with rows of whole 16 bytes, which has as many tiles: their sides are multiples of these."""
+    """Return the problem with unaligned rows lengthened to a multiple of 16 bytes.
+
+    It has as many tiles and steps, since their sides are multiples of 16 bytes.
+    """
     each = ALIGNED_BYTES // itemsize(problem.dtype)
     odd = {lying(problem)[name][1] for name in unaligned(problem)}
     dims = tuple((name, cdiv(size, each) * each if name in odd else size) for name, size in problem.dims)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from math import gcd
 from typing import Any
 
-from tuner.kernels.gemm.rows import lying, may_align, transposed, unaligned
+from tuner.kernels.gemm.rows import at_once, may_align, transposed, unaligned
 from tuner.kernels.shared.roles import (
     MOST_DEEP_COLUMNS,
     ONE_CHOICE,
@@ -19,6 +18,7 @@ from tuner.kernels.shared.roles import (
 )
 from tuner.kernels.shared.tiling import (
     ALIGNED_BYTES,
+    LINE_BYTES,
     accumulators_fit,
     has_steps,
     little_left,
@@ -88,9 +88,9 @@ DESCRIBED = ("persistent", *WITH_ROLES)
 """Variants that read through descriptors, with one program for each multiprocessor."""
 
 AS_IT_LIES: Mapping[str, tuple[Value, ...]] = {"ALIGN": (False,)}
-"""Choice of variants that read the factors as they lie."""
+"""Choices of variants that never copy their factors."""
 DEFAULTS: Mapping[str, Value] = {**WITHOUT_ROLES, "ALIGN": False}
-"""Knobs that most variants do not use, in their configs."""
+"""Values of the knobs that a variant does not use."""
 
 _ROLES: Mapping[str, tuple[Value, ...]] = {
     "BLOCK_K": (64, 128),
@@ -180,16 +180,22 @@ def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Return whether a config is feasible."""
     if config["ALIGN"] and not may_align(problem):
         return False
-    M, N, _ = problem.sizes
-    a_is_t, b_is_t = transposed(problem)
     return (
         suits(problem, config, limits, least=1 if config["VARIANT"] == "vectors" else 16)
-        # Steps along K are 32-bit offsets, and a step down a column crosses whole rows. (M and N use 64-bit offsets.)
-        and config["BLOCK_K"] * max(M if a_is_t else 1, 1 if b_is_t else N) < 2**31
+        # Steps along K are 32-bit offsets. (M and N use 64-bit offsets.)
+        and config["BLOCK_K"] * _longest_stride(problem, config) < 2**31
         and all(config[name] in choices for name, choices in VARIANTS[config["VARIANT"]].items())
         and _CAN[config["VARIANT"]](problem, config, limits)
         and (config["SPLIT_K"] == 1 or worth_slicing(problem, config, limits))
     )
+
+
+def _longest_stride(problem: Problem, config: Mapping[str, Any]) -> int:
+    """Return the most elements from one index of K to the next: a row of a factor across K, and padding of its copy."""
+    M, N, _ = problem.sizes
+    a_is_t, b_is_t = transposed(problem)
+    padding = LINE_BYTES // itemsize(problem.dtype) if config["ALIGN"] else 0
+    return max(M if a_is_t else 1, 1 if b_is_t else N) + padding
 
 
 def tiles_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
@@ -216,21 +222,21 @@ def descriptors_can(problem: Problem, config: Mapping[str, Any], limits: Limits)
 
 
 def aligned_first(problem: Problem, config: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return which of a, b and out a config copies. Pointers store out as it lies."""
+    """Return the operands, of a, b and out, that a config copies. `tiles` writes out without a copy."""
     names = unaligned(problem) if config["ALIGN"] else ()
     return names if config["VARIANT"] in DESCRIBED else tuple(name for name in names if name != "out")
 
 
 def loads_at_once(problem: Problem, config: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the elements of a, and of b, that a load of `tiles` takes at once: those that rows are multiples of."""
+    """Return the number of elements of a, and of b, in one load of `tiles`: up to 16 bytes, a divisor of the row."""
     most, copies = ALIGNED_BYTES // itemsize(problem.dtype), aligned_first(problem, config)
-    a, b = (most if name in copies else gcd(most, problem[lying(problem)[name][1]]) for name in ("a", "b"))
+    a, b = (most if name in copies else at_once(problem, name) for name in ("a", "b"))
     return a, b
 
 
 def reads_elements(problem: Problem) -> bool:
     """Return whether `tiles` loads single elements of 2 bytes, no load of which is asynchronous, if none is copied."""
-    return itemsize(problem.dtype) == 2 and 1 in loads_at_once(problem, {**DEFAULTS, "VARIANT": "tiles"})
+    return itemsize(problem.dtype) == 2 and 1 in (at_once(problem, "a"), at_once(problem, "b"))
 
 
 def on_tensor_cores(problem: Problem) -> bool:

@@ -10,9 +10,9 @@ from tuner.kernels.gemm.rows import transposed
 from tuner.kernels.gemm.space import shared_tiles, staging_slots, tile_of_roles
 from tuner.kernels.shared.roles import walked_together
 from tuner.kernels.shared.specialized import gemm_specialized, of_parts
-from tuner.kernels.shared.tiling import tile_count
+from tuner.kernels.shared.tiling import ALIGNED_BYTES, tile_count
 from tuner.kernels.shared.wide_wgmma import is_kept
-from tuner.kernels.spec import Launch, Problem
+from tuner.kernels.spec import Launch, Problem, itemsize
 
 
 def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any]) -> Launch:
@@ -57,7 +57,7 @@ def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[st
             "WIDE": tile.wide and is_kept(),
             "SPLIT_K": slices,
             "STREAM_K": stream_k,
-            **moved_back(swapped, left_across_k, right_across_k, stream_k),
+            **moved_back(problem, config["VARIANT"], left_across_k, right_across_k),
             "SWAPPED": swapped,
             "LEFT_ACROSS_K": left_across_k,
             "RIGHT_ACROSS_K": right_across_k,
@@ -69,13 +69,17 @@ def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[st
     )
 
 
-def moved_back(swapped: bool, left_across_k: bool, right_across_k: bool, stream_k: bool) -> dict[str, int]:
-    """Return the multiples of rows and columns that the last tile is moved back to.
+def moved_back(problem: Problem, variant: str, left_across_k: bool, right_across_k: bool) -> dict[str, int]:
+    """Return LEFT_EACH and RIGHT_EACH: multiples of rows and columns to which the last tile is moved back.
 
-    Boxes of the copy engine begin at multiples of 16 bytes of the rows that lie in memory: those of out, and those of a
-    factor that lies across K. With stream-K a program's share decides how a row's sum is cut, so neighbours' sums
-    differ, and no tile is moved.
+    A box of the copy engine must begin at a multiple of 16 bytes of a contiguous row (otherwise: illegal instruction;
+    docs/studies/gemm.md): columns of out, and of factors that lie across K. With stream-K a program's share decides how
+    a row's sum is cut, so neighbours' sums differ, and no tile is moved.
     """
-    if stream_k:
+    if variant == "stream_k":
         return {"LEFT_EACH": 0, "RIGHT_EACH": 0}
-    return {"LEFT_EACH": 8 if swapped or left_across_k else 1, "RIGHT_EACH": 8 if right_across_k or not swapped else 1}
+    each, swapped = ALIGNED_BYTES // itemsize(problem.dtype), variant == "swapped"
+    return {
+        "LEFT_EACH": each if swapped or left_across_k else 1,
+        "RIGHT_EACH": each if right_across_k or not swapped else 1,
+    }

@@ -18,7 +18,7 @@ from tuner.kernels.spec import Launch, Problem
 
 @triton.jit
 def multiple(number, VEC: tl.constexpr):
-    """Return a number that is a multiple of VEC, so that the compiler knows it."""
+    """Return the number, which must be a multiple of VEC, in a form from which the compiler derives that."""
     return number // VEC * VEC
 
 
@@ -38,9 +38,9 @@ def gemm_tiles(
 ):  # fmt: skip
     """Compute a tile, or a slice of it along K.
 
-    Rows of a, b and out, as they lie in memory, are a multiple of A_VEC, B_VEC and OUT_VEC elements apart, and as many
-    are loaded or stored at once. The compiler looks for multiples of 16 only, so strides and ends are stated as
-    multiples. A row of a factor that is none is followed by zeros.
+    Contiguous rows of a, b and out are a multiple of A_VEC, B_VEC and OUT_VEC elements apart, and as many are loaded or
+    stored at once. The compiler derives alignment from arguments that are multiples of 16, so strides and ends are
+    rounded to multiples here. If M, N or K is not a multiple, the factor is a copy whose padding is zero.
     """
     A_ALONG_M: tl.constexpr = A_VEC if A_IS_T else 1
     A_ALONG_K: tl.constexpr = 1 if A_IS_T else A_VEC

@@ -5,10 +5,9 @@ from __future__ import annotations
 from math import gcd
 from typing import Any, NamedTuple
 
-ALIGNED_BYTES = 16
-"""Bytes of the widest access, which is aligned to as many."""
-LINE_BYTES = 128
-"""Bytes of a cache line."""
+from tuner.kernels.shared.tiling import ALIGNED_BYTES as ALIGNED_BYTES
+from tuner.kernels.shared.tiling import LINE_BYTES
+
 NARROW_BYTES = 4
 """Bytes of the widest access to rows up to which it is faster to read whole runs, and to leave out what is beside the
 row."""

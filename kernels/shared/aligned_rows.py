@@ -1,8 +1,8 @@
 """Copies of matrices between rows that begin anywhere and rows that begin at whole cache lines.
 
 The copy engine (TMA) and asynchronous loads need rows aligned to 16 bytes. A product reads each element of a factor
-once for each tile beside it, so a copy with padding between the rows, which reads and writes each element once, soon
-pays.
+once for each tile along the other side. A copy with padded rows reads and writes it once, so it costs little if there
+are several such tiles.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from tuner.kernels.shared.tiling import LINE_BYTES, at_once
 from tuner.kernels.spec import Launch, Operand, cdiv, itemsize
 
 TILE = 2048
-"""Elements that a program of four warps copies: 16 for each thread, in 16 programs for each multiprocessor."""
+"""Elements that a program of four warps copies: 16 a thread. A multiprocessor holds 16 such programs."""
 COLUMNS = (2048, 1024, 512, 256, 128, 64, 32, 16)
-"""Columns of a tile, of which the rules choose."""
+"""Choices for the columns of a tile."""
 
 
 @triton.jit
 def copy_tile(
-    loose, aligned, tile, rows, columns, row_stride, column_stride, aligned_stride,
+    unaligned, aligned, tile, rows, columns, row_stride, column_stride, aligned_stride,
     TILE: tl.constexpr, COLUMNS: tl.constexpr, VEC: tl.constexpr, BACK: tl.constexpr,
 ):  # fmt: skip
-    """Copy a tile to aligned rows, or back.
+    """Copy a tile of TILE // COLUMNS rows by COLUMNS to aligned rows, or back.
 
-    The compiler gives loads and stores of one shape the layout of the wider ones, in which neighbouring threads load
-    single elements 16 bytes apart. So loads have one dim here and stores two, and values cross shared memory: both
-    reach whole sectors.
+    If load and store had one shape, Triton would give both the layout of the wider access, and neighbouring threads
+    would load single elements 16 bytes apart. Loads are therefore 1-D, (TILE,), and stores 2-D, (TILE // COLUMNS,
+    COLUMNS): values are exchanged through shared memory, and both accesses are coalesced.
     """
     ALIGNED_VEC: tl.constexpr = 128 // aligned.dtype.element_ty.primitive_bitwidth
     across = tl.cdiv(columns, COLUMNS)
@@ -40,8 +40,8 @@ def copy_tile(
     load_row, load_column = first_row + element // COLUMNS, first_column + element % COLUMNS
     store_row = (first_row + tl.arange(0, TILE // COLUMNS))[:, None]
     store_column = (first_column + tl.arange(0, COLUMNS))[None, :]
-    # What is aligned is copied 16 bytes at once, and so up to 16 bytes into the padding. The other rows are multiples
-    # of VEC elements.
+    # Aligned rows are accessed 16 bytes at once, so the last access reaches into the padding. Unaligned rows are
+    # accessed VEC elements at once.
     padded = tl.cdiv(columns, ALIGNED_VEC) * ALIGNED_VEC
     whole = columns // VEC * VEC
     apart = row_stride // VEC * VEC
@@ -52,11 +52,11 @@ def copy_tile(
             mask=(load_row < rows) & (load_column < padded),
         )
         values = tl.reshape(values, (TILE // COLUMNS, COLUMNS))
-        place = loose + store_row.to(tl.int64) * apart + store_column.to(tl.int64) * column_stride
+        place = unaligned + store_row.to(tl.int64) * apart + store_column.to(tl.int64) * column_stride
         tl.store(place, values, mask=(store_row < rows) & (store_column < whole))
     else:
         values = tl.load(
-            loose + load_row.to(tl.int64) * apart + load_column.to(tl.int64) * column_stride,
+            unaligned + load_row.to(tl.int64) * apart + load_column.to(tl.int64) * column_stride,
             mask=(load_row < rows) & (load_column < whole),
             other=0.0,
         )
@@ -103,18 +103,18 @@ def copied(matrices: Sequence[tuple[Any, Any, bool]], *, back: bool = False) -> 
     """Return the launch that copies one matrix or two.
 
     Args:
-        matrices: each with its aligned workspace, and whether it is the transpose of a matrix whose rows lie in memory.
-        back: whether it is copied from the workspace.
+        matrices: one or two of (matrix, aligned workspace, is_t); is_t states that columns are contiguous, not rows.
+        back: copy from the workspace to the matrix.
     """
     args: list[Any] = []
     compiled_in: dict[str, Any] = {"A_COLUMNS": 16, "A_VEC": 1, "B_COLUMNS": 16, "B_VEC": 1}
     tiles: list[int] = []
-    for name, (loose, aligned, is_t) in zip("AB", matrices, strict=False):
+    for name, (matrix, aligned, is_t) in zip("AB", matrices, strict=False):
         inner, outer = (0, 1) if is_t else (1, 0)
-        rows, columns = loose.shape[outer], loose.shape[inner]
+        rows, columns = matrix.shape[outer], matrix.shape[inner]
         width, count = _cut(rows, columns)
-        args += [loose, aligned, rows, columns, loose.stride(outer), loose.stride(inner), aligned.stride(outer)]
-        compiled_in |= {f"{name}_COLUMNS": width, f"{name}_VEC": at_once(loose, is_t)}
+        args += [matrix, aligned, rows, columns, matrix.stride(outer), matrix.stride(inner), aligned.stride(outer)]
+        compiled_in |= {f"{name}_COLUMNS": width, f"{name}_VEC": at_once(matrix, is_t)}
         tiles.append(count)
     args += [None, None, *[0] * 5] * (2 - len(tiles))
     return Launch(

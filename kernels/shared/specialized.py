@@ -63,7 +63,11 @@ def slice_of(tiles, steps, SPLIT_K: gl.constexpr):
 def place_of_tile(
     tile, M, N, group_m, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, LEFT_EACH: gl.constexpr, RIGHT_EACH: gl.constexpr
 ):  # fmt: skip
-    """Return the first row and column of a tile; no tile crosses an edge that it can be moved back from."""
+    """Return the first row and column of a tile.
+
+    The last of several tiles is moved back to a multiple of LEFT_EACH rows and RIGHT_EACH columns, so it crosses the
+    edge by fewer than these; with 0 it is not moved.
+    """
     m, n = corner_of(tile, M, N, group_m, BLOCK_M, BLOCK_N)
     if LEFT_EACH > 0:
         m = inside(m, M, BLOCK_M, LEFT_EACH)
@@ -196,8 +200,8 @@ def gemm_specialized(
     """Start the roles of a program.
 
     Descriptors describe the left factor's rows of a group, and of the right factor and out each of the tile's parts.
-    M and N are the rows of the left and of the right factor. The last tile is moved back inside to multiples of
-    LEFT_EACH rows and RIGHT_EACH columns; with 0 it crosses the edge.
+    M and N are the rows of the left and of the right factor. The last of several tiles is moved back to a multiple
+    of LEFT_EACH rows and RIGHT_EACH columns, so it crosses the edge by fewer than these; with 0 it is not moved.
 
     A program computes its tiles one after the other. Their sums are staged for the copy engine in SLOTS pieces of
     shared memory. With 0 it has one tile, or one slice of it, and its own rows of the ring are free by then.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from forks import printed
 from helpers import A100, B200, H200, wrongness
 
 from tuner.kernels.gemm import KERNEL
+from tuner.kernels.gemm.copies import factors_copied, of_copies
 from tuner.kernels.gemm.estimate import estimate
 from tuner.kernels.gemm.rows import padded, unaligned
 from tuner.kernels.shared.aligned_rows import aligned_operand, copied
@@ -75,8 +77,9 @@ def test_only_what_is_not_aligned_is_copied() -> None:
     assert unaligned(odd) == ("a", "b", "out")
     assert launches(odd, PERSISTENT) == ["copy_rows", "gemm_persistent", "copy_rows"]
     assert launches(odd, PERSISTENT, out=(136, 1)) == ["copy_rows", "gemm_persistent"]
-    padded = {"a": (80, 1), "b": (136, 1), "out": (136, 1)}
-    assert launches(odd, PERSISTENT, **padded) == ["gemm_persistent"]
+    aligned = {"a": (80, 1), "b": (136, 1), "out": (136, 1)}
+    assert launches(odd, PERSISTENT, **aligned) == ["gemm_persistent"]
+    assert launches(odd, TILES, **aligned) == ["copy_rows", "gemm_tiles"]  # 77 elements are loaded one by one
     tn = problem(M=82, N=64, K=72, layout="tn")
     assert unaligned(tn) == ("a",)
     assert launches(tn, PERSISTENT) == ["copy_rows", "gemm_persistent"]
@@ -88,12 +91,12 @@ def test_only_what_is_not_aligned_is_copied() -> None:
     (5, 8447, 8447, 1), (300, 3, 3, 1), (67, 82, 82, 1), (33, 20, 68, 1), (70, 41, 90, 2), (1, 2047, 2049, 1),
 ])  # fmt: skip
 def test_each_element_is_copied_there_and_back(rows: int, columns: int, stride: int, step: int, is_t: bool) -> None:
-    def loose(fill: float) -> torch.Tensor:
+    def filled(fill: float) -> torch.Tensor:
         memory = torch.full((rows * stride,), fill, dtype=torch.float16)
         matrix = memory.as_strided((rows, columns), (stride, step))
         return matrix.t() if is_t else matrix
 
-    a, other = loose(-1), loose(-1)
+    a, other = filled(-1), filled(-1)
     a.copy_(torch.arange(rows * columns).remainder(2048).reshape(a.shape))
     operands = [aligned_operand(rows, columns, "fp16", is_t), aligned_operand(7, 9, "fp16")]
     work, work_b = (torch.empty_strided(o.shape, o.element_strides, dtype=torch.float16).fill_(-1) for o in operands)
@@ -107,7 +110,7 @@ def test_each_element_is_copied_there_and_back(rows: int, columns: int, stride: 
 
 
 def test_only_unaligned_problems_have_the_choice() -> None:
-    """Descriptors need it; pointers have both; products by threads and streams read what lies there."""
+    """Variants with descriptors require ALIGN, `tiles` allows both, `vectors` and `streamed` never copy."""
     ways: list[Counter[tuple[object, object]]] = []
     for M, card in ((255, H200), (256, H200), (255, A100)):
         space = feasible(KERNEL, problem(M=M), card.limits)
@@ -121,6 +124,16 @@ def test_only_unaligned_problems_have_the_choice() -> None:
     exact = problem(M=255, dtype="fp32")
     assert KERNEL.valid(exact, KERNEL.signature.config(TILES | {"ALIGN": False}), H200.limits)
     assert not KERNEL.valid(exact, KERNEL.signature.config(TILES), H200.limits)
+
+
+def test_a_step_across_padded_rows_is_a_32_bit_offset() -> None:
+    """With padding, 256 rows of 2^23 - 1 elements take 2^31 elements."""
+    long = problem(M=64, N=2**23 - 1, K=512)
+    for block_k, align, fits in ((256, True, False), (256, False, True), (128, True, True)):
+        config = KERNEL.signature.config(TILES | {"BLOCK_K": block_k, "ALIGN": align})
+        assert KERNEL.valid(long, config, H200.limits) is fits
+    longest = problem(M=64, N=2**26 - 1, K=512)
+    assert not KERNEL.default_config(longest, H200.limits)["ALIGN"]
 
 
 COMPILE = """
@@ -202,6 +215,29 @@ def test_a_large_output_of_few_steps_is_not_copied(values: dict[str, object]) ->
     assert (default["VARIANT"], default["ALIGN"]) == ("tiles", True)
     assert "aligned_out" not in KERNEL.workspace(asked, default, H200.limits)
     assert KERNEL.valid(asked, default, H200.limits)
+
+
+def test_tiles_on_copies_are_those_of_the_least_estimate() -> None:
+    """The choice depended on the order of the settings: each tile had to be 5 % faster than the one before."""
+    rng, chosen = random.Random(0), 0
+    for _ in range(12):
+        asked = problem(M=rng.randint(2000, 9000), N=rng.randint(1000, 4000) | 1, K=rng.randint(60, 260), layout="tn")
+        tiles = [estimate(asked, config, H200.limits).us for config in factors_copied(asked, H200.limits)]
+        default = KERNEL.default_config(asked, H200.limits)
+        if default["ALIGN"] and default["VARIANT"] == "tiles":
+            chosen += 1
+            assert estimate(asked, default, H200.limits).us == min(tiles)
+    assert chosen >= 6
+
+
+def test_what_no_copy_can_replace_computes_no_other_default() -> None:
+    def aligned() -> Any:
+        raise AssertionError
+
+    for values in ({"M": 33}, {"M": 3, "N": 4097, "K": 4095}):
+        asked = problem(**values)
+        default = KERNEL.default_config(asked, H200.limits)
+        assert of_copies(asked, default, aligned, H200.limits) is default
 
 
 @pytest.mark.parametrize("values", [{"M": 33}, {"M": 3, "N": 4097, "K": 4095}, {"M": 4097, "dtype": "fp32"}])

@@ -92,7 +92,7 @@ def test_long_sums_of_exact_products_are_cut_to_stay_as_exact_as_those_of_torch(
 
 
 def test_exact_products_that_fit_fewer_slices_have_the_most_that_fit() -> None:
-    """Two slices, which the rules have, strayed 3.6 times as far as torch on an H200."""
+    """With two slices, as the rules choose, the error was 3.6 times torch's on an H200."""
     for card in (A100, H200):
         assert int(str(KERNEL.default(problem(M=300, N=200, K=65536, dtype="fp32"), card.limits)["SPLIT_K"])) >= 16
 

@@ -57,7 +57,7 @@ def test_products_are_those_of_torch(M: int, N: int, K: int, layout: str, dtype:
 
 
 def test_tensors_of_other_strides_have_the_same_product() -> None:
-    """What is aligned with padding is not copied, and what begins or strides anywhere is."""
+    """Descriptors use operands with padded rows without a copy; operands with other offsets or strides are copied."""
     M, N, K = 301, 515, 1001
     a, b = drawn(M, K), drawn(K, N)
     found = ops.gemm(a, b)
