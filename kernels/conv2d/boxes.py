@@ -67,7 +67,7 @@ def conv2d_boxes(
     if SPLIT_K > 1:
         acc, done = joined(acc, partials, arrived, slot, SPLIT_K, BLOCK_N, BLOCK_M)
     if done:
-        tile = activated(acc.T, bias, first_n + tl.arange(0, BLOCK_N), N, ACTIVATION)
+        tile = activated(acc.T, bias, first_n + tl.arange(0, BLOCK_N), N, ACTIVATION, out.dtype)
         stored = tl.reshape(tile.to(out.dtype), (PATCH_B, PATCH_P, PATCH_Q, BLOCK_N))
         out.store([b, p, q, first_n], stored)
 

@@ -9,9 +9,9 @@ from tuner.kernels.shared.products import finished
 
 
 @triton.jit
-def activated(acc, bias, n, N, ACTIVATION: tl.constexpr):
+def activated(acc, bias, n, N, ACTIVATION: tl.constexpr, dtype: tl.constexpr):
     """Return act(sum + bias), which is then rounded to the dtype of the output. NaN stays NaN."""
-    acc = finished(acc, bias, n, N, ACTIVATION)
+    acc = finished(acc, bias, n, N, ACTIVATION, dtype)
     if ACTIVATION == "relu":
         acc = tl.maximum(acc, 0.0, propagate_nan=tl.PropagateNan.ALL)
     return acc

@@ -190,10 +190,10 @@ def multiply(
                     acc_rest = all_slices(acc_rest, partials, slot, WIDE, GROUP, BLOCK_N, SPLIT_K)
         if done:
             column = n + gl.arange(0, WIDE, gl.SliceLayout(0, acc.type.layout))
-            put(activated(acc, bias, column, N, ACTIVATION), out, staging, b, p, q, n, STORES)
+            put(activated(acc, bias, column, N, ACTIVATION, out.dtype), out, staging, b, p, q, n, STORES)
             if REST > 0:
                 column = n + WIDE + gl.arange(0, REST, gl.SliceLayout(0, acc_rest.type.layout))
-                rest = activated(acc_rest, bias, column, N, ACTIVATION)
+                rest = activated(acc_rest, bias, column, N, ACTIVATION, out.dtype)
                 put(rest, out_rest, staging_rest, b, p, q, n + WIDE, 1)
     tma.store_wait(0)
 

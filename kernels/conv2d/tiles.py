@@ -93,7 +93,7 @@ def conv2d_tiles(
     if done:
         pixel = first_m + tl.arange(0, BLOCK_M)
         column = first_n + tl.arange(0, BLOCK_N)
-        acc = activated(acc, bias, column, N, ACTIVATION)
+        acc = activated(acc, bias, column, N, ACTIVATION, out.dtype.element_ty)
         place = out + pixel.to(tl.int64)[:, None] * N + column[None, :]
         tl.store(place, acc.to(out.dtype.element_ty), mask=(pixel < M)[:, None] & (column < N)[None, :])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from tuner.kernels.shared.elementwise_math import exp2_once, inverse_once, times_sigmoid
+from tuner.kernels.shared.elementwise_math import times_normal_cdf, times_sigmoid
 from tuner.kernels.shared.elementwise_tiles import computed_tiles
 
 
@@ -39,20 +39,4 @@ def gelu_by_tanh(values, dtype: tl.constexpr):
 @triton.jit
 def gelu(values, dtype: tl.constexpr):
     """Return the exact GELU of a value."""
-    x = values[0]
-    if dtype == tl.float32:
-        return 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))
-    return x * normal_cdf(x)
-
-
-@triton.jit
-def normal_cdf(x):
-    """Return the probability that a normal number is below x, with a relative error of 1e-4 for x of -6 and above.
-
-    The form is Hastings' (Abramowitz and Stegun, 7.1.25), with coefficients for the least relative error:
-    Phi(-x) = exp(-x^2 / 2) p(t) with t = 1 / (1 + 0.475 x).
-    """
-    t = inverse_once(1.0 + 0.475 * tl.abs(x))
-    p = 0.1931692643229293 + t * (0.15279329265899916 + t * (0.2773229154146179 + t * -0.12333150087397265))
-    tail = exp2_once(x * x * -0.7213475204444817) * (t * p)
-    return tl.where(x < 0, tail, 1.0 - tail)
+    return times_normal_cdf(values[0], dtype)

@@ -171,7 +171,7 @@ class _Estimate:
         load = self._load_cycles()
         latency = (c.latency_cycles + load) / self._ahead
         fill = load + product + c.latency_cycles
-        end = c.tile_cycles + self._store_cycles()
+        end = c.tile_cycles + self._store_cycles() + self._m * self._n * self._activation_cycles()
         if self._variant == "vectors":
             fill, end = 0.0, c.vector_cycles
 
@@ -196,6 +196,10 @@ class _Estimate:
                 "start and end": start + (fill + end + self._joining()) / c.mhz,
             },
         )
+
+    def _activation_cycles(self) -> float:
+        """Return the cycles in which a multiprocessor applies the activation to an element."""
+        return _ACTIVATION_CYCLES.get(str(self._problem["activation"]), 0.0)
 
     def _rounds(self, step: Callable[[int], float], least: float, fill: float, end: float) -> tuple[float, float]:
         """Return the tiles that the busiest multiprocessor computes, and their cycles.
@@ -352,6 +356,8 @@ class _Estimate:
 
 _PEAK_BYTES = {8: 2048, 9: 4096, 10: 8192}
 """Products of a multiprocessor in a cycle times the bytes of an element, by the major compute capability."""
+_ACTIVATION_CYCLES = {"silu": 0.125, "gelu": 0.16}
+"""Two instructions for special functions, of which a multiprocessor executes 16 in a cycle; gelu has 20 others too."""
 _THREADS_PER_SM = 2048
 """Threads that a multiprocessor holds."""
 

@@ -66,7 +66,7 @@ def gemm_persistent(
     for tile in tl.range(tl.program_id(0), whole, tl.num_programs(0), flatten=True):
         first_m, first_n = corner_of(tile, M, N, group_m, BLOCK_M, BLOCK_N)
         acc = summed(a, b, first_m, first_n, 0, steps, BLOCK_M, BLOCK_N, BLOCK_K, A_IS_T, B_IS_T, PRECISION)
-        acc = finished(acc, bias, first_n + column, N, ACTIVATION)
+        acc = finished(acc, bias, first_n + column, N, ACTIVATION, out.dtype)
         stored(acc, out, first_m, first_n, BLOCK_M, BLOCK_N, STORES)
 
     if SPLIT_K > 1:
@@ -79,7 +79,7 @@ def gemm_persistent(
             acc = summed(a, b, first_m, first_n, first, end, BLOCK_M, BLOCK_N, BLOCK_K, A_IS_T, B_IS_T, PRECISION)
             acc, done = joined(acc, partials, arrived, slot, SPLIT_K, BLOCK_M, BLOCK_N)
             if done:
-                acc = finished(acc, bias, first_n + column, N, ACTIVATION)
+                acc = finished(acc, bias, first_n + column, N, ACTIVATION, out.dtype)
                 stored(acc, out, first_m, first_n, BLOCK_M, BLOCK_N, STORES)
 
 

@@ -136,7 +136,8 @@ def gemm_streamed(
     STORED: gl.constexpr = gl.BlockedLayout([1, 2], [64 // BLOCK_N, BLOCK_N // 2], [num_warps, 1], [1, 0])
     column = first_n + gl.arange(0, BLOCK_N, gl.SliceLayout(0, STORED))
     row = gl.arange(0, BLOCK_M, gl.SliceLayout(1, STORED))
-    sums = finished(gl.convert_layout(gl.sum(acc, axis=0), STORED), bias, column, N, ACTIVATION)
+    sums = gl.convert_layout(gl.sum(acc, axis=0), STORED)
+    sums = finished(sums, bias, column, N, ACTIVATION, out.dtype.element_ty)
     place = out + row.to(gl.int64)[:, None] * stride_om + column.to(gl.int64)[None, :] * stride_on
     gl.store(place, sums.to(out.dtype.element_ty), mask=(row < M)[:, None] & (column < N)[None, :])
 

@@ -89,7 +89,7 @@ def gemm_tiles(
     if done:
         row = first_m + tl.arange(0, BLOCK_M)
         column = first_n + tl.arange(0, BLOCK_N)
-        acc = finished(acc, bias, column, N, ACTIVATION)
+        acc = finished(acc, bias, column, N, ACTIVATION, out.dtype.element_ty)
         stride_om = multiple(stride_om, OUT_VEC)
         place = out + row.to(tl.int64)[:, None] * stride_om + column.to(tl.int64)[None, :] * stride_on
         there = (row < M)[:, None] & (column < multiple(N, OUT_VEC))[None, :]

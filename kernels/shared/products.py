@@ -5,6 +5,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from tuner.kernels.shared.elementwise_math import times_normal_cdf, times_sigmoid
+
 
 @triton.jit
 def corner_of(tile, M, N, group_m, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
@@ -56,16 +58,19 @@ def joined(acc, partials, arrived, slot, SPLIT_K: tl.constexpr, BLOCK_M: tl.cons
 
 
 @triton.jit
-def finished(acc, bias, n, N, ACTIVATION: tl.constexpr, ACROSS: tl.constexpr = 0):
+def finished(acc, bias, n, N, ACTIVATION: tl.constexpr, dtype: tl.constexpr, ACROSS: tl.constexpr = 0):
     """Return act(sum + bias), which is then rounded to the dtype of the output.
 
+    The library's erf takes about 50 instructions for an element, as long as 400 products of the tensor cores.
+
     Args:
+        dtype: that of the output, which decides how exact an activation is.
         ACROSS: the axis that shares an element of the bias: rows, or 1 if the tile is computed transposed.
     """
     if bias is not None:
         acc += tl.expand_dims(tl.load(bias + n, mask=n < N, other=0.0).to(tl.float32), ACROSS)
     if ACTIVATION == "silu":
-        acc = acc / (1.0 + tl.exp(-acc))
+        acc = times_sigmoid(acc, acc, dtype)
     elif ACTIVATION == "gelu":
-        acc = 0.5 * acc * (1.0 + tl.erf(acc * 0.7071067811865476))
+        acc = times_normal_cdf(acc, dtype)
     return acc

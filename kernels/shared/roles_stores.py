@@ -36,10 +36,10 @@ def store(
             sums *= by
         if SWAPPED:
             index = m + gl.arange(0, sums.shape[0], gl.SliceLayout(1, sums.type.layout))
-            sums = finished(sums, bias, index, M, ACTIVATION, 1)
+            sums = finished(sums, bias, index, M, ACTIVATION, out.dtype, 1)
         else:
             index = n + gl.arange(0, WIDTH, gl.SliceLayout(0, sums.type.layout))
-            sums = finished(sums, bias, index, N, ACTIVATION)
+            sums = finished(sums, bias, index, N, ACTIVATION, out.dtype)
         if CHUNK == 0:
             tma.store_wait(0)  # the tile before has left all slots
         elif CHUNK >= SLOTS:

@@ -73,6 +73,6 @@ def gemm_vectors(
     sums = tl.sum(acc, axis=2)
     if scale_a is not None:
         sums *= tl.load(scale_a) * tl.load(scale_b)
-    sums = finished(sums, bias, column, N, ACTIVATION)
+    sums = finished(sums, bias, column, N, ACTIVATION, out.dtype.element_ty)
     place = out + row.to(tl.int64)[:, None] * stride_om + column.to(tl.int64)[None, :] * stride_on
     tl.store(place, sums.to(out.dtype.element_ty), mask=(row < M)[:, None] & (column < N)[None, :])
