@@ -33,6 +33,8 @@ class DefaultSettings:
     """Time from the issue of a step's loads to their arrival, in elements of a tile times K."""
     joining: float = 1.9e7
     """Cost of each slice that is joined to a tile of 128 x 128, in the same unit."""
+    joining_by_roles: float = 1.4e7
+    """The same if warps have roles: each group joins its own half."""
     beginning: float = 1.3e7
     """Cost of a tile's first loads and its last stores, in the same unit, for a tile of 128 x 128."""
     most_in_flight: int = 4
@@ -102,15 +104,15 @@ def cost(problem: Problem, config: Mapping[str, Any], limits: Limits, programs: 
     step = max(area * config["BLOCK_K"] / speed(problem, config), SETTINGS.waiting / (in_flight * together))
     begun = 1 if has_roles else cdiv(waves, together)
     beginnings = SETTINGS.beginning * (begun + SETTINGS.shown * (waves - begun))
-    joined = SETTINGS.joining * (config["SPLIT_K"] - 1)
+    joined = (SETTINGS.joining_by_roles if has_roles else SETTINGS.joining) * (config["SPLIT_K"] - 1)
     return float(waves * count * step + (beginnings + joined) * area / 2**14)
 
 
 def speed(problem: Problem, config: Mapping[str, Any]) -> float:
     """Return the speed of products in a tile, relative to the fastest."""
     sides = config["BLOCK_M"], config["BLOCK_N"]
-    if config["VARIANT"] == "boxes":  # they compute the transpose
-        return SETTINGS.tile_speeds.get(sides[::-1], SETTINGS.tile_speeds[sides])
+    if config["VARIANT"] == "boxes":  # they compute the transpose, without a second group that stores meanwhile
+        return min(SETTINGS.tile_speeds.get(sides[::-1], 1.0), SETTINGS.tile_speeds[sides])
     factor = SETTINGS.through_pointers if config["VARIANT"] == "tiles" else 1.0
     return SETTINGS.tile_speeds[sides] * factor * (1.0 if on_tensor_cores(problem) else SETTINGS.on_threads)
 
