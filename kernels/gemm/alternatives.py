@@ -22,7 +22,7 @@ class AlternativesSettings:
 
     unfitted: float = 1.08
     """Least estimated speedup over the config of the rules for which the alternative is used in layouts other than nt:
-    few tiles with roles in these layouts were fitted, and estimates of composed ones were up to 1.5 times too low."""
+    few tiles with roles in these layouts were fitted, and an estimate of composed columns was 20 % too low."""
     slices: float = 1.03
     """Factor on the estimates of slices, which err most."""
     least_rows: int = 17

@@ -26,6 +26,7 @@ def lying(problem: Problem) -> Mapping[str, tuple[str, str]]:
     return {"a": ("K", "M") if a_is_t else ("M", "K"), "b": ("N", "K") if b_is_t else ("K", "N"), "out": ("M", "N")}
 
 
+@lru_cache(maxsize=256)
 def unaligned(problem: Problem) -> tuple[str, ...]:
     """Return which of a, b and out have rows that descriptors cannot describe: of no multiple of 16 bytes."""
     size = itemsize(problem.dtype)

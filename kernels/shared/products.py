@@ -61,7 +61,7 @@ def joined(acc, partials, arrived, slot, SPLIT_K: tl.constexpr, BLOCK_M: tl.cons
 def finished(acc, bias, n, N, ACTIVATION: tl.constexpr, dtype: tl.constexpr, ACROSS: tl.constexpr = 0):
     """Return act(sum + bias), which is then rounded to the dtype of the output.
 
-    The library's erf takes about 50 instructions for an element, as long as 400 products of the tensor cores.
+    With the library's erf, 1792 x 49152 x 3072 in fp16 took 1,376 us; without, it takes 897 (H200, 2026-11-30).
 
     Args:
         dtype: that of the output, which decides how exact an activation is.
