@@ -129,7 +129,13 @@ def test_an_exact_kernel_must_match_bit_for_bit() -> None:
     values["x"][1, 1] = 0.0
     values["out"].copy_(values["x"].t())
     assert check.error(kernel, problem, values, {"out": values["out"]}) == 0
+    values["out"].view(torch.int32)[0, 0] = 0x7FFFFFFF  # the NaN of max.NaN.f32, where torch has 0x7FC00000
+    assert values["x"].view(torch.int32)[0, 0] == 0x7FC00000
+    assert check.error(kernel, problem, values, {"out": values["out"]}) == 0
     values["out"][1, 1] = -0.0
+    assert check.error(kernel, problem, values, {"out": values["out"]}) == inf
+    values["out"][1, 1] = 0.0
+    values["out"][0, 1] = float("nan")  # where the reference has a number
     assert check.error(kernel, problem, values, {"out": values["out"]}) == inf
     assert tolerances(kernel, problem)["out"].beside(1.0).allowed == 0
 

@@ -227,7 +227,7 @@ def block_of(rows: slice, got: torch.Tensor, want: torch.Tensor, limit: Toleranc
 
 
 def _deviations(got: torch.Tensor, want: torch.Tensor, limit: Tolerance) -> torch.Tensor:
-    """Return the absolute deviation of each element; infinite for other bits of an exact kernel."""
+    """Return the absolute deviation of each element; of an exact kernel, infinite for other bits but those of NaN."""
     return _settled(_raw_deviations(got, want, limit), got, want, limit)
 
 
@@ -243,9 +243,14 @@ def _raw_deviations(got: torch.Tensor, want: torch.Tensor, limit: Tolerance) -> 
 
 
 def _settled(deviation: torch.Tensor, got: torch.Tensor, want: torch.Tensor, limit: Tolerance) -> torch.Tensor:
-    """Return deviations that are 0 if both elements are NaN, or as infinite as the dtype makes them."""
-    if limit.is_exact or not (got.is_floating_point() and want.is_floating_point()):
+    """Return deviations that are 0 if both elements are NaN, or as infinite as the dtype makes them.
+
+    NaN is any NaN, also of an exact kernel: instructions such as max.NaN return one of their own.
+    """
+    if not (got.is_floating_point() and want.is_floating_point()):
         return deviation
+    if limit.is_exact:
+        return deviation.masked_fill(got.isnan() & want.isnan(), 0)
     rounded, got, want = _comparable(want.to(got.dtype)), _comparable(got), _comparable(want)
     same = _same(got, want) | (_same(got, rounded) & ~deviation.isfinite())
     return deviation.masked_fill(same, 0)
