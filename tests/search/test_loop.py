@@ -174,6 +174,24 @@ def test_a_time_budget_ends_a_search_without_results() -> None:
     assert result.seconds["measure"] < 1
 
 
+def test_the_wait_for_another_search_is_no_part_of_the_time_budget() -> None:
+    """Of two searches on a card, the second compiles while the first measures."""
+
+    class Behind(ScriptedMeasurer):
+        @property
+        def waits_for_device(self) -> bool:
+            return self.measured == 0
+
+        def next(self, timeout_s: float) -> Measurement | None:
+            sleep(0.5 if self.waits_for_device else 0.01)
+            return super().next(timeout_s)
+
+    measurer = Behind()
+    result = search(SPACE, DEFAULT, measurer, sampler="grid", budget=Budget(trials=12, seconds=0.4))
+    assert result.stopped == "trials"
+    assert measurer.measured == 12
+
+
 def test_the_default_is_waited_for_when_time_is_up() -> None:
     """Compilers may end in any order, and a verdict is relative to the default."""
 

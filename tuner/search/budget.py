@@ -12,7 +12,8 @@ class Budget:
     trials: int | None = None
     """Maximum number of configs, known ones included."""
     seconds: float | None = None
-    """Time limit of the search, the interleaved comparison included."""
+    """Time limit of the search, the interleaved comparison included. The wait for a device that another search holds is
+    not counted."""
     min_improvement_probability: float | None = None
     """Stop when no untried config has a higher probability than this of beating the best by 1 %.
 

@@ -110,7 +110,7 @@ def search(
     measured = monotonic()
     if not stop():
         asking.settle()
-    end = started + (inf if budget.seconds is None else budget.seconds)
+    end = started + asking.waited_s + (inf if budget.seconds is None else budget.seconds)
     comparing = ComparisonLoop(
         trials,
         default,
@@ -168,6 +168,8 @@ class AskMeasureTell:
         space = len(proposer.space)
         self._max_trials = min(space, budget.trials or space)
         self._running = 0
+        self.waited_s = 0.0
+        """Seconds in which another search held the device. They are no part of the time budget."""
 
     def run(self, started: float) -> str:
         """Measure until a limit is reached; return which one, as `Result.stopped` has it.
@@ -177,17 +179,24 @@ class AskMeasureTell:
         """
         until = started + self._seconds
         while not self._stop():
-            left = until - monotonic()
+            left = until + self.waited_s - monotonic()
             if left > 0:
                 self._submit()
             if self._running == 0:
                 return "exhausted" if not self._proposer.unseen else "converged" if self._converged else "trials"
             if left <= 0 and not (self._waits_for_default and left > -self._settings.default_s):
                 return "budget"
-            measurement = self._measurer.next(min(self._settings.poll_s, max(left, self._settings.poll_s / 10)))
+            measurement = self._next(min(self._settings.poll_s, max(left, self._settings.poll_s / 10)))
             if measurement is not None:
                 self._tell(measurement)
         return "interrupted"
+
+    def _next(self, timeout_s: float) -> Measurement | None:
+        waits, before = self._measurer.waits_for_device, monotonic()
+        measurement = self._measurer.next(timeout_s)
+        if waits:
+            self.waited_s += monotonic() - before
+        return measurement
 
     def settle(self) -> None:
         """Give up the configs that are still running, and keep the results of those that end in time."""
