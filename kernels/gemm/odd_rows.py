@@ -25,6 +25,9 @@ class OddRowsSettings:
     """Rows, columns and warps of a tile of other products."""
     flat: tuple[int, int, int] = (64, 128, 8)
     """Rows, columns and warps of a tile with at most 64 rows."""
+    least: tuple[int, int] = (32, 4)
+    """Rows and columns down to which a tile is halved while there are fewer tiles than multiprocessors, and its fewest
+    warps then."""
     block_k: int = 64
     """Elements along K of a step."""
     slice_k: int = 1024
@@ -79,6 +82,10 @@ def _by_tiles(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     if cdiv(M, block_m) * cdiv(N, block_n) < most:
         block_m, block_n, warps = SETTINGS.tall if SETTINGS.flat[0] < M else SETTINGS.flat
     block_m, block_n = (max(16, min(next_power_of_2(size), block)) for size, block in ((M, block_m), (N, block_n)))
+    least, fewest = SETTINGS.least[0], 2
+    while cdiv(M, block_m) * cdiv(N, block_n) < limits.sm_count and max(block_m, block_n) > least:
+        block_m, block_n = (block_m // 2, block_n) if block_m >= block_n else (block_m, block_n // 2)
+        fewest = SETTINGS.least[1]
     tiles, slices = cdiv(M, block_m) * cdiv(N, block_n), 1
     while slices * tiles < most and slices * SETTINGS.slice_k <= K and slices < 4:
         slices *= 2
@@ -91,6 +98,6 @@ def _by_tiles(problem: Problem, limits: Limits) -> Mapping[str, Value]:
         "SPLIT_K": slices,
         "STORES": 1,
         **DEFAULTS,
-        "num_warps": min(warps, max(2, block_m * block_n // 1024)),
+        "num_warps": min(warps, max(fewest, block_m * block_n // 1024)),
         "num_stages": 2,
     }
