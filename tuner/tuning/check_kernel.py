@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from math import prod
 from random import Random
 from time import monotonic
 
@@ -36,6 +37,9 @@ class CheckKernelSettings:
     """Sizes of the interpreted problems, which no tile divides."""
     largest_given: int = 256
     """Largest given size that the interpreted problems keep."""
+    elements: int = 2**14
+    """Most elements of all operands of an interpreted problem. Given sizes are cut to powers of two until it has no
+    more, or none is left to cut."""
     interpret_s: float = 60.0
     """Time limit of one interpreted problem, in s."""
     draws: int = 1000
@@ -127,7 +131,7 @@ def _interpret(
         return
     child: Child | None = None
     try:
-        for problem in _small_problems(kernel.signature, values, dtypes, settings):
+        for problem in _small_problems(kernel, values, dtypes, settings):
             configs, why = _interpretable(kernel, problem, card, settings)
             if not configs:
                 yield Step("interpret", problem.text, "skipped", why)
@@ -141,9 +145,11 @@ def _interpret(
 
 
 def _small_problems(
-    signature: Signature, values: Mapping[str, object], dtypes: Sequence[str], settings: CheckKernelSettings
+    kernel: Kernel, values: Mapping[str, object], dtypes: Sequence[str], settings: CheckKernelSettings
 ) -> Iterator[Problem]:
-    """Yield problems of small odd sizes. Dims with a number as default keep it, and so do small given sizes."""
+    """Yield problems of small odd sizes. Dims with a number as default keep it, and small given sizes as far as the
+    operands stay small."""
+    signature = kernel.signature
     kept = {
         name: value
         for name, value in values.items()
@@ -155,7 +161,28 @@ def _small_problems(
         for first in range(len(sizes) if free else 1):
             drawn = {name: sizes[(first + index) % len(sizes)] for index, name in enumerate(free)}
             with suppress(UsageError):  # a given attribute may not apply to this dtype
-                yield signature.problem({**kept, **drawn, "dtype": dtype})
+                yield _with_few_elements(kernel, {**kept, "dtype": dtype}, drawn, settings)
+
+
+def _with_few_elements(
+    kernel: Kernel, kept: Mapping[str, object], drawn: Mapping[str, int], settings: CheckKernelSettings
+) -> Problem:
+    """Return the problem of these sizes, with kept ones of dims without a default number cut if they are large."""
+    given = [dim.name for dim in kernel.signature.dims if dim.name in kept and not isinstance(dim.default, int)]
+    most = max((int(str(kept[name])) for name in given), default=0)
+    problem = kernel.signature.problem({**kept, **drawn})
+    with suppress(UsageError):  # a smaller problem may be none, as an image smaller than a window
+        while most > 1 and _elements(kernel, problem) > settings.elements:
+            most = 1 << ((most - 1).bit_length() - 1)
+            cut = {name: min(int(str(kept[name])), most) for name in given}
+            smaller = kernel.signature.problem({**kept, **cut, **drawn})
+            kernel.operands(smaller)
+            problem = smaller
+    return problem
+
+
+def _elements(kernel: Kernel, problem: Problem) -> int:
+    return sum(prod(operand.shape) for operand in kernel.operands(problem).values())
 
 
 def _interpretable(
