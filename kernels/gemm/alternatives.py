@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from tuner.kernels.gemm.estimate import estimate
-from tuner.kernels.gemm.rows import unaligned
+from tuner.kernels.shared.product_rows import unaligned
 from tuner.kernels.gemm.space import VARIANTS, valid
 from tuner.kernels.shared.roles import MOST_DEEP_COLUMNS, ROWS, WIDTHS, divides, parts
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize, next_power_of_2

@@ -11,7 +11,7 @@ from torch.nn.functional import gelu, silu
 from tuner.errors import UsageError
 from tuner.kernels.calling import OpCall, Tensors, check_matrices, empty, in_torch, shape
 from tuner.kernels.gemm.definition import KERNEL
-from tuner.kernels.gemm.rows import LONGEST_ROW
+from tuner.kernels.shared.product_rows import LONGEST_ROW
 from tuner.kernels.shared.operands import out_shape, product_shape
 
 _matmul_setting = torch.backends.cuda.matmul.__getattr__

@@ -19,7 +19,7 @@ from helpers import A100, B200, H200, wrongness
 from tuner.kernels.gemm import KERNEL
 from tuner.kernels.gemm.copies import factors_copied, of_copies
 from tuner.kernels.gemm.estimate import estimate
-from tuner.kernels.gemm.rows import padded, unaligned
+from tuner.kernels.shared.product_rows import padded, unaligned
 from tuner.kernels.shared.aligned_rows import aligned_operand, copied
 from tuner.measure.stand_ins import StandIn
 from tuner.search.space import feasible
