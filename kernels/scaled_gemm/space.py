@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tuner.kernels.shared.roles import ONE_CHOICE, ROWS, WIDTHS, Roles, divides, is_narrowest
+from tuner.kernels.shared.product_rows import aligned_first, may_align, unaligned
+from tuner.kernels.shared.roles import (
+    MOST_DEEP_COLUMNS,
+    ONE_CHOICE,
+    ROWS,
+    WIDTHS,
+    WITHOUT_ROLES,
+    Roles,
+    divides,
+    is_narrowest,
+)
 from tuner.kernels.shared.tiling import (
     accumulators_fit,
     has_steps,
@@ -55,8 +65,13 @@ def staging_slots(problem: Problem, config: Mapping[str, Any], programs: int) ->
 
     Of two, one is written while the other is stored.
     """
-    one_each = tile_count(problem, config) <= programs and config["SPLIT_K"] == 1
+    one_each = tile_count(problem, config) * config["SPLIT_K"] <= programs and not shares_evenly(config)
     return 0 if one_each else min(2, tile_of_roles(problem, config).chunks)
+
+
+def shares_evenly(config: Mapping[str, Any]) -> bool:
+    """Return whether warps with roles share the steps of all tiles evenly; more slices are equal parts of a tile."""
+    return bool(config["VARIANT"] in WITH_ROLES and config["SPLIT_K"] == 2)
 
 
 WITH_ROLES = ("specialized", "swapped")
@@ -68,9 +83,15 @@ DESCRIBED = ("persistent", *WITH_ROLES)
 SIDES = (16, 32, 64, 128, 256)
 """Rows or columns of the tiles that tensor cores multiply."""
 
+AS_IT_LIES: Mapping[str, tuple[Value, ...]] = {"ALIGN": (False,)}
+"""Choices of variants that never copy their factors."""
+DEFAULTS: Mapping[str, Value] = {**WITHOUT_ROLES, "PROGRAMS": 1, "ALIGN": False}
+"""Values of the knobs that a variant does not use."""
+
 _ROLES: Mapping[str, tuple[Value, ...]] = {
-    "BLOCK_K": (128,),
-    "SPLIT_K": (1, 2),
+    "BLOCK_K": (128, 256),
+    "GROUP_M": (1,),  # `walked_together` decides
+    "SPLIT_K": (1, 2, 3, 4, 6, 8),
     "PROGRAMS": (1,),
     "num_warps": (4,),
     "num_stages": (14,),
@@ -81,6 +102,7 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "BLOCK_M": SIDES,
         "BLOCK_N": SIDES,
         "BLOCK_K": (64, 128, 256),
+        "SPLIT_K": (1, 2, 4, 8, 16),
         "PROGRAMS": (1,),
         **ONE_CHOICE,
         "num_stages": (2, 3, 4, 5, 6),
@@ -89,6 +111,7 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "BLOCK_M": SIDES,
         "BLOCK_N": SIDES,
         "BLOCK_K": (128, 256),
+        "SPLIT_K": (1, 2, 4, 8, 16),
         **ONE_CHOICE,
         "num_warps": (4, 8),  # more only divide their work
         "num_stages": (3, 4, 5, 6),  # with two the copy engine waits for the tensor cores
@@ -103,6 +126,7 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "SPLIT_K": (1,),
         "PROGRAMS": (1,),
         **ONE_CHOICE,
+        **AS_IT_LIES,
         "num_stages": (1,),
     },
 }
@@ -111,6 +135,8 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
 
 def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Return whether a config is feasible."""
+    if config["ALIGN"] and not may_align(problem):
+        return False
     return (
         # Tensor cores multiply e4m3 from Ada on; earlier cards do not even convert it.
         limits.capability >= (8, 9)
@@ -127,7 +153,11 @@ def tiles_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bo
     """Return whether the kernel that reads through pointers can run a config."""
     # wgmma reads shared memory, so the step in use stays there; older instructions copy it to registers first.
     buffers = config["num_stages"] - (0 if wgmma(config, limits) else 1)
-    return sums_fit(problem, config, limits) and buffers * stage_bytes(problem, config) <= limits.shared_bytes
+    return (
+        (not config["ALIGN"] or len(aligned_first(problem, config)) > 0)
+        and sums_fit(problem, config, limits)
+        and buffers * stage_bytes(problem, config) <= limits.shared_bytes
+    )
 
 
 def wgmma(config: Mapping[str, Any], limits: Limits) -> bool:
@@ -151,11 +181,9 @@ def sums_held(problem: Problem, config: Mapping[str, Any], limits: Limits) -> in
     return tile + min(tile, config["num_warps"] * 16 * columns)
 
 
-def descriptors_can(problem: Problem, limits: Limits) -> bool:
-    """Return whether the copy engine, which Hopper introduced, can read the operands: rows aligned to 16 bytes."""
-    _, N, K = problem.sizes
-    rows = K * itemsize(problem.dtype), N * itemsize(problem["out_dtype"])
-    return limits.capability >= (9, 0) and all(row % 16 == 0 for row in rows)
+def descriptors_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Return whether the copy engine, which Hopper introduced, can read the operands, or copies if they need some."""
+    return limits.capability >= (9, 0) and config["ALIGN"] == bool(unaligned(problem))
 
 
 def persistent_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
@@ -164,7 +192,7 @@ def persistent_can(problem: Problem, config: Mapping[str, Any], limits: Limits) 
     shared = config["num_stages"] * stage_bytes(problem, config) + tile * itemsize(problem["out_dtype"])
     registers = sums_held(problem, config, limits) + 48 * config["num_warps"] * limits.warp_size
     return (
-        descriptors_can(problem, limits)
+        descriptors_can(problem, config, limits)
         and sums_fit(problem, config, limits)
         # If two programs fit a multiprocessor, one multiplies while the other waits. Each takes 1 KB of shared memory
         # for the system, and about 48 registers of each thread beside its sums.
@@ -179,19 +207,20 @@ def walked(problem: Problem, config: Mapping[str, Any]) -> int:
     return cdiv(size, config[side])
 
 
-def roles_can(problem: Problem, limits: Limits) -> bool:
+def roles_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Return whether warps with roles can run a problem: on Hopper.
 
     With scales of blocks, those of a are read as columns of M numbers, each aligned to 16 bytes.
     """
     of_blocks = problem["scales"] == "block"
-    return descriptors_can(problem, limits) and limits.capability[0] == 9 and (not of_blocks or problem["M"] % 4 == 0)
+    columns = not of_blocks or problem["M"] % 4 == 0
+    return descriptors_can(problem, config, limits) and limits.capability[0] == 9 and columns
 
 
 def specialized_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Return whether the kernel whose warps have roles can run a config."""
     rows = config["BLOCK_N" if config["VARIANT"] == "swapped" else "BLOCK_M"]
-    if not divides(rows, config["GROUPS"]) or not roles_can(problem, limits):
+    if not divides(rows, config["GROUPS"]) or not roles_can(problem, config, limits):
         return False
     tile, (M, N, _) = tile_of_roles(problem, config), problem.sizes
     left, right = (N, M) if config["VARIANT"] == "swapped" else (M, N)
@@ -200,6 +229,10 @@ def specialized_can(problem: Problem, config: Mapping[str, Any], limits: Limits)
         # a step, which take turns with their sums, it would be slower.
         (problem["scales"] == "tensor" or (config["VARIANT"] == "specialized" and tile.columns in (64, BLOCK)))
         and (not tile.wide or tile.can_be_wide)
+        # Deeper steps are for sums that stay in the tensor cores, and for small tiles.
+        and (
+            tile.block_k == BLOCK or (not tile.promoted and tile.left_rows == 64 and tile.columns <= MOST_DEEP_COLUMNS)
+        )
         and tile.fits(staging_slots(problem, config, limits.sm_count))
         and is_narrowest(left, right, tile, config["SPLIT_K"], limits.sm_count)
     )
@@ -216,4 +249,8 @@ _CAN = {
 
 def worth_slicing(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Return whether slices along K give idle multiprocessors work that outweighs adding up their sums."""
-    return has_steps(problem, config) and slices_fill(problem, config, limits)
+    if not has_steps(problem, config):
+        return False
+    if config["VARIANT"] in WITH_ROLES and not shares_evenly(config):  # one wave of slices, more than half full
+        return limits.sm_count < 2 * tile_count(problem, config) * config["SPLIT_K"] <= 2 * limits.sm_count
+    return slices_fill(problem, config, limits)

@@ -178,7 +178,7 @@ COEFFICIENTS = Coefficients()
 
 
 def estimated(way: Way, limits: Limits, coefficients: Coefficients = COEFFICIENTS) -> Cost:
-    """Return the estimated time of a product, with that of products, loads, last wave, memory, copies, start and end."""
+    """Return the estimated time, with that of products, loads, last wave, memory, copies, start and end."""
     return _Estimate(way, limits, coefficients).cost()
 
 

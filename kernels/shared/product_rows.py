@@ -16,7 +16,7 @@ LONGEST_ROW = 2**26 - 1
 
 
 def transposed(problem: Problem) -> tuple[bool, bool]:
-    """Return whether a, and whether b, is the transpose of a contiguous matrix; both factors lie along K if not stated."""
+    """Return whether a, and whether b, is the transpose of a contiguous matrix. An op without layouts has nt."""
     a, b = problem.values.get("layout", "nt")
     return a == "t", b == "t"
 
