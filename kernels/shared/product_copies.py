@@ -38,7 +38,7 @@ SETTINGS = CopiesSettings()
 
 @dataclass(frozen=True)
 class Copying:
-    """What the choice needs to know of an op."""
+    """Parts of an op that the choice needs."""
 
     estimate: Callable[[Problem, Mapping[str, Any], Limits], Cost]
     valid: Callable[[Problem, Mapping[str, Any], Limits], bool]

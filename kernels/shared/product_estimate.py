@@ -20,7 +20,7 @@ from tuner.kernels.spec import Cost, Limits, cdiv
 
 
 class Way(NamedTuple):
-    """How a config computes a product: all that its time depends on, beside the card."""
+    """Way in which a config computes a product: all that its time depends on, beside the card."""
 
     sizes: tuple[int, int, int]
     """M, N and K."""
@@ -31,9 +31,9 @@ class Way(NamedTuple):
     stored: int
     """Bytes of an element of the output."""
     along_k: tuple[bool, bool]
-    """Whether a, and whether b, lies along K."""
+    """True for a, and for b, if it lies along K."""
     swapped: bool
-    """Whether b is the left factor."""
+    """True if b is the left factor."""
     warps: int
     """Warps that multiply."""
     stages: int
@@ -43,19 +43,19 @@ class Way(NamedTuple):
     tile: Roles | None = None
     """Tile of warps with roles."""
     stays: bool = False
-    """Whether programs stay on a multiprocessor for tile after tile, and read through descriptors."""
+    """True if programs stay on a multiprocessor for tile after tile, and read through descriptors."""
     programs: int = 1
     """Programs that stay on a multiprocessor."""
     vectors: bool = False
-    """Whether threads multiply, not tensor cores."""
+    """True if threads multiply, not tensor cores."""
     streamed: bool = False
-    """Whether b is loaded to registers."""
+    """True if b is loaded to registers."""
     sliced: int = 0
     """Number of tiles that are cut along K."""
     slices: int = 1
     """Slices of each of them."""
     shared: bool = False
-    """Whether programs share the steps of tiles evenly (stream-K)."""
+    """True if programs share the steps of tiles evenly (stream-K)."""
     at_once: tuple[int, int] | None = None
     """Elements of a, and of b, in a load by threads; None if 16 bytes."""
     stored_at_once: int | None = None
@@ -69,9 +69,9 @@ class Way(NamedTuple):
     sums: int | None = None
     """Sums in registers at once; None if those of a tile."""
     promoted: bool = False
-    """Whether sums leave the tensor cores every 128 bytes along K, and threads add them up."""
+    """True if sums leave the tensor cores every 128 bytes along K, and threads add them up."""
     scaled: bool = False
-    """Whether each of these sums has scales."""
+    """True if each of these sums has scales."""
 
 
 @dataclass(frozen=True)
@@ -399,7 +399,7 @@ class _Estimate:
         if self._way.vectors:  # a step is in registers
             others, in_shared = 24 + step_bytes // (4 * threads), 0
         registers = min(sums + others, limits.registers_per_thread)
-        by_shared = limits.shared_bytes // (in_shared + 1024)
+        by_shared = int(limits.shared_bytes // (in_shared + 1024))
         return max(1, min(by_shared, limits.registers_per_sm // (threads * registers), _THREADS_PER_SM // threads))
 
     def _overlapped(self, *parts: float) -> float:

@@ -78,7 +78,7 @@ def stores_at_once(problem: Problem, config: Mapping[str, Any]) -> int | None:
 
 
 def copies_of(problem: Problem, config: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the bytes that a config copies, and in how many launches.
+    """Return the number of bytes that a config copies, and of launches that copy them.
 
     Elements of one byte count as two, since a copy takes as many instructions for them.
     """
