@@ -20,7 +20,7 @@ from tuner.kernels.scaled_gemm.draw import draw
 from tuner.kernels.scaled_gemm.estimate import estimate
 from tuner.kernels.scaled_gemm.persistent import persistent
 from tuner.kernels.scaled_gemm.reference import reference, vendor
-from tuner.kernels.scaled_gemm.space import BLOCK, DESCRIBED, VARIANTS, WITH_ROLES, shares_evenly, valid
+from tuner.kernels.scaled_gemm.space import BLOCK, DESCRIBED, VARIANTS, WITH_ROLES, parts, shares_evenly, valid
 from tuner.kernels.scaled_gemm.specialized import specialized
 from tuner.kernels.scaled_gemm.tiles import tiles
 from tuner.kernels.scaled_gemm.vectors import vectors
@@ -195,7 +195,7 @@ KERNEL = Kernel(
     reference=reference,
     vendor=vendor,
     valid=valid,
-    parts=tuple({"VARIANT": (variant,), **choices} for variant, choices in VARIANTS.items()),
+    parts=tuple(parts()),
     default=default,
     draw=draw,
     estimate=estimate,

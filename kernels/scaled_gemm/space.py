@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tuner.kernels.shared.product_rows import aligned_first, may_align, unaligned
@@ -131,6 +131,24 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
     },
 }
 """Choices of each variant; a knob that is missing has all its choices."""
+
+
+def parts() -> Iterator[Mapping[str, tuple[Value, ...]]]:
+    """Yield the choices that go together: those of each variant, and fewer for warps with roles.
+
+    Their groups divide the rows, and deep steps are for small tiles.
+    """
+    for variant, choices in VARIANTS.items():
+        if variant not in WITH_ROLES:
+            yield {"VARIANT": (variant,), **choices}
+            continue
+        left, right = ("BLOCK_N", "BLOCK_M") if variant == "swapped" else ("BLOCK_M", "BLOCK_N")
+        one = {"VARIANT": (variant,), **choices}
+        for rows in ROWS:
+            groups = tuple(groups for groups in (1, 2, 3) if divides(rows, groups))
+            yield {**one, left: (rows,), "BLOCK_K": (BLOCK,), "GROUPS": groups}
+        deep = tuple(width for width in WIDTHS if width <= MOST_DEEP_COLUMNS)
+        yield {**one, left: (64,), right: deep, "BLOCK_K": (2 * BLOCK,), "GROUPS": (1,), "WIDE": (False,)}
 
 
 def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:

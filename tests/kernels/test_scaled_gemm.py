@@ -11,6 +11,7 @@ from helpers import A100, B200, H200, RTX_4090, drawn
 
 from tuner import catalog
 from tuner.errors import UsageError
+from tuner.kernels.scaled_gemm.default import by_rules
 from tuner.kernels.spec import Config, Launch, Operand, Problem, Value
 from tuner.measure import check, tensors
 from tuner.measure.stand_ins import StandIn
@@ -277,7 +278,7 @@ class TestSpace:
 )
 def test_warps_have_roles_if_sums_leave_the_tensor_cores(values: dict[str, object], variant: str) -> None:
     asked = KERNEL.signature.problem(values)
-    assert KERNEL.default(asked, H200.limits)["VARIANT"] == variant
+    assert by_rules(asked, H200.limits)["VARIANT"] == variant
     assert KERNEL.default(asked, B200.limits)["VARIANT"] != "specialized"
 
 
@@ -289,7 +290,7 @@ def launched_with_workspace(asked: Problem, config: Config) -> tuple[Launch, Map
 
 def test_warps_with_roles_share_tiles_that_would_leave_half_of_the_card_idle() -> None:
     asked = problem(256, 4096, 14336)
-    config = KERNEL.default_config(asked, H200.limits)
+    config = KERNEL.signature.config(by_rules(asked, H200.limits))
     assert (config["VARIANT"], config["BLOCK_N"], config["SPLIT_K"]) == ("specialized", 128, 2)
     launch, work = launched_with_workspace(asked, config)
     assert launch.grid == (128,)  # half of one of 64 tiles for each
@@ -302,7 +303,7 @@ def test_warps_with_roles_share_tiles_that_would_leave_half_of_the_card_idle() -
     "asked", [problem(256, 6144, 4096), problem(1024, 4096, 14336, scales="block")], ids=["96 tiles", "256 tiles"]
 )
 def test_warps_with_roles_have_whole_tiles_that_fill_more_of_it(asked: Problem) -> None:
-    config = KERNEL.default_config(asked, H200.limits)
+    config = KERNEL.signature.config(by_rules(asked, H200.limits))
     assert (config["VARIANT"], config["BLOCK_N"], config["SPLIT_K"]) == ("specialized", 128, 1)
     launch, work = launched_with_workspace(asked, config)
     assert set(work) == {"arrived"}
