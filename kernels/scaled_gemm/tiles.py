@@ -76,8 +76,8 @@ def scaled_tiles(
             acc *= by_a * by_b
         row = first_m + tl.arange(0, BLOCK_M)
         column = first_n + tl.arange(0, BLOCK_N)
-        stride_om, stride_on = multiple(stride_om, OUT_N_VEC), multiple(stride_on, OUT_M_VEC)
-        place = out + row.to(tl.int64)[:, None] * stride_om + column.to(tl.int64)[None, :] * stride_on
+        of_row = row.to(tl.int64)[:, None] * multiple(stride_om, OUT_N_VEC)
+        place = out + of_row + column.to(tl.int64)[None, :] * multiple(stride_on, OUT_M_VEC)
         there = (row < multiple(M, OUT_M_VEC))[:, None] & (column < multiple(N, OUT_N_VEC))[None, :]
         tl.store(place, acc.to(out.dtype.element_ty), mask=there)
 
