@@ -21,6 +21,8 @@ class AlternativesSettings:
 
     slices: float = 1.03
     """Factor on the estimates of slices, which err most."""
+    tiles: float = 1.1
+    """Factor on the estimate of `tiles`: with few rows they took 1.00 to 1.19 times theirs (docs/studies/kernels.md)."""
     least_rows: int = 17
     """Rows and columns of the product from which the estimate is used."""
 
@@ -42,13 +44,8 @@ def alternative(
     def cost_us(config: Mapping[str, Value]) -> float:
         return estimate(problem, config, limits).us * (settings.slices if config["SPLIT_K"] != 1 else 1.0)
 
-    return least(
-        _plausible(problem, limits),
-        rules,
-        estimate(problem, rules, limits).us,
-        cost_us,
-        lambda config: valid(problem, config, limits),
-    )
+    most = estimate(problem, rules, limits).us * (settings.tiles if rules["VARIANT"] == "tiles" else 1.0)
+    return least(_plausible(problem, limits), rules, most, cost_us, lambda config: valid(problem, config, limits))
 
 
 def _plausible(problem: Problem, limits: Limits) -> Iterator[Mapping[str, Value]]:
