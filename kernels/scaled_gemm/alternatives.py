@@ -22,7 +22,7 @@ class AlternativesSettings:
     slices: float = 1.03
     """Factor on the estimates of slices, which err most."""
     tiles: float = 1.1
-    """Factor on the estimate of `tiles`: with few rows they took 1.00 to 1.19 times theirs (docs/studies/kernels.md)."""
+    """Factor on the estimate of `tiles`: with few rows they take up to 1.19 times theirs (docs/studies/kernels.md)."""
     least_rows: int = 17
     """Rows and columns of the product from which the estimate is used."""
 
