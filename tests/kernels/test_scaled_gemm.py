@@ -252,11 +252,11 @@ class TestSpace:
     def test_each_card_has_the_variants_that_it_can_run(
         self, card: Device, accumulate: str, variants: set[str]
     ) -> None:
-        space = drawn(KERNEL, problem(2048, 2048, 512, accumulate=accumulate), card.limits, count=100)
+        space = drawn(KERNEL, problem(2048, 2048, 512, accumulate=accumulate), card.limits, count=40)
         assert {config["VARIANT"] for config in space} == variants
 
     def test_a_step_has_one_scale_of_each_block(self) -> None:
-        space = drawn(KERNEL, problem(512, 512, 512, scales="block"), H200.limits, count=100)
+        space = drawn(KERNEL, problem(512, 512, 512, scales="block"), H200.limits, count=40)
         assert {config["BLOCK_K"] for config in space} == {64, 128}
 
     def test_scales_that_come_with_the_tiles_take_memory(self) -> None:
