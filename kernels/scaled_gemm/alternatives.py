@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from tuner.kernels.scaled_gemm.estimate import estimate
-from tuner.kernels.scaled_gemm.space import BLOCK, VARIANTS, is_promoted, valid
+from tuner.kernels.scaled_gemm.space import BLOCK, VARIANTS, is_promoted, scales_unaligned, valid
 from tuner.kernels.shared.first_cost import least, likely_tiles
 from tuner.kernels.shared.product_estimate import COEFFICIENTS
 from tuner.kernels.shared.product_rows import unaligned
@@ -38,7 +38,7 @@ def alternative(
     The rules are good for few rows.
     """
     few = min(problem["M"], problem["N"]) < settings.least_rows
-    if few or limits.capability[0] != 9 or unaligned(problem):
+    if few or limits.capability[0] != 9 or unaligned(problem) or scales_unaligned(problem):
         return rules
 
     def cost_us(config: Mapping[str, Value]) -> float:

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
 from tuner.errors import UsageError
 from tuner.kernels.scaled_gemm.alternatives import alternative
 from tuner.kernels.scaled_gemm.estimate import estimate
-from tuner.kernels.scaled_gemm.space import DEFAULTS, DESCRIBED, is_promoted, roles_can, sums_held, valid
+from tuner.kernels.scaled_gemm.space import (
+    DEFAULTS,
+    DESCRIBED,
+    is_promoted,
+    roles_can,
+    scales_unaligned,
+    sums_held,
+    valid,
+)
 from tuner.kernels.shared.product_copies import Copying, of_copies
 from tuner.kernels.shared.product_rows import may_align, padded
 from tuner.kernels.shared.tiling import by_waves, rows_walked, stage_bytes, tile_count
-from tuner.kernels.spec import Limits, Problem, Value, next_power_of_2
+from tuner.kernels.spec import Limits, Problem, Value, cdiv, next_power_of_2
 
 Speeds = Mapping[tuple[int, int], float]
 
@@ -65,9 +73,18 @@ def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
             f"{'.'.join(map(str, limits.capability))}; call gemm on 16-bit floats instead"
         )
     as_it_lies = alternative(problem, by_rules(problem, limits), limits)
-    if not may_align(problem):
+    if not may_align(problem) and not scales_unaligned(problem):
         return as_it_lies
-    return of_copies(COPYING, problem, as_it_lies, lambda: default(padded(problem), limits), limits)
+    return of_copies(COPYING, problem, as_it_lies, lambda: default(aligned(problem), limits), limits)
+
+
+def aligned(problem: Problem) -> Problem:
+    """Return the problem with all rows that are not aligned to 16 bytes lengthened, and columns of scales of a."""
+    longer = padded(problem)
+    if not scales_unaligned(problem):
+        return longer
+    dims = tuple((name, cdiv(size, 4) * 4 if name == "M" else size) for name, size in longer.dims)
+    return replace(longer, dims=dims, text=f"{longer.text} and aligned scales")
 
 
 def by_rules(problem: Problem, limits: Limits) -> Mapping[str, Value]:

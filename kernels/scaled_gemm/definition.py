@@ -20,11 +20,21 @@ from tuner.kernels.scaled_gemm.draw import draw
 from tuner.kernels.scaled_gemm.estimate import estimate
 from tuner.kernels.scaled_gemm.persistent import persistent
 from tuner.kernels.scaled_gemm.reference import reference, vendor
-from tuner.kernels.scaled_gemm.space import BLOCK, DESCRIBED, VARIANTS, WITH_ROLES, parts, shares_evenly, valid
+from tuner.kernels.scaled_gemm.space import (
+    BLOCK,
+    DESCRIBED,
+    VARIANTS,
+    WITH_ROLES,
+    copies_scales,
+    parts,
+    shares_evenly,
+    valid,
+)
 from tuner.kernels.scaled_gemm.specialized import specialized
 from tuner.kernels.scaled_gemm.tiles import tiles
 from tuner.kernels.scaled_gemm.vectors import vectors
 from tuner.kernels.shared.aligned_products import aligned_workspace, with_aligned_rows
+from tuner.kernels.shared.aligned_rows import aligned_operand, copied
 from tuner.kernels.shared.roles import SIDES
 from tuner.kernels.shared.tiling import describable, flops, tile_count
 from tuner.kernels.spec import (
@@ -86,10 +96,12 @@ def workspace(problem: Problem, config: Config, limits: Limits) -> Mapping[str, 
     elif config["VARIANT"] in WITH_ROLES and split_k > 1:
         counters = config["GROUPS"] * tiles
     partials = Operand((sums, config["BLOCK_M"], config["BLOCK_N"]), "fp32")
+    scales_copied = copies_scales(problem, config)
     return {
         **({"arrived": Operand((counters,), "int32")} if counters else {}),
         **({"partials": partials} if sums else {}),
         **aligned_workspace(problem, config),
+        **({"aligned_scale_a": aligned_operand(*by_columns(problem), "fp32", True)} if scales_copied else {}),
     }
 
 
@@ -109,9 +121,17 @@ def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tupl
     if all(describable(given[name], is_t=name == "b") for name in ("a", "b", "out")):
         if config["VARIANT"] == "persistent":
             return (*before, persistent(problem, config, given), *after)
-        if problem["scales"] == "tensor" or in_columns(tensors["scale_a"]):
+        if "aligned_scale_a" in tensors and not in_columns(tensors["scale_a"]):
+            given = {**given, "scale_a": tensors["aligned_scale_a"]}
+            before = (*before, copied([(tensors["scale_a"], given["scale_a"], True)]))
+        if problem["scales"] == "tensor" or in_columns(given["scale_a"]):
             return (*before, specialized(problem, config, given), *after)
     return (tiles(problem, through_pointers(config), tensors),)
+
+
+def by_columns(problem: Problem) -> tuple[int, int]:
+    """Return the columns of scales of a's blocks, and the numbers of each."""
+    return cdiv(problem["K"], BLOCK), problem["M"]
 
 
 def in_columns(scales: Any) -> bool:
@@ -182,7 +202,7 @@ KERNEL = Kernel(
             Knob(
                 "ALIGN",
                 (False, True),
-                "whether operands whose rows are not aligned to 16 bytes are copied first",
+                "whether operands whose rows (of scales: columns) are not aligned to 16 bytes are copied first",
                 False,
             ),
             Knob("num_warps", (2, 4, 8), "warps that share a tile and its sums"),

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from tuner.kernels.scaled_gemm.space import (
+    BLOCK,
     DESCRIBED,
     WITH_ROLES,
+    copies_scales,
     is_promoted,
     shares_evenly,
     staging_slots,
@@ -18,7 +20,7 @@ from tuner.kernels.scaled_gemm.space import (
 from tuner.kernels.shared.product_estimate import COEFFICIENTS, Coefficients, Way, estimated
 from tuner.kernels.shared.product_rows import copies_of, loads_at_once, stores_at_once
 from tuner.kernels.shared.tiling import tile_count
-from tuner.kernels.spec import Cost, Limits, Problem, itemsize
+from tuner.kernels.spec import Cost, Limits, Problem, cdiv, itemsize
 
 
 def estimate(
@@ -37,6 +39,8 @@ def way(problem: Problem, config: Mapping[str, Any], limits: Limits) -> Way:
         stages = tile.stages(staging_slots(problem, config, limits.sm_count))
     M, N, K = problem.sizes
     copied_bytes, launches = copies_of(problem, config)
+    if copies_scales(problem, config):
+        copied_bytes, launches = copied_bytes + M * cdiv(K, BLOCK) * itemsize("fp32"), launches + 1
     return Way(
         sizes=(M, N, K),
         block=(config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]),

@@ -42,6 +42,16 @@ def is_promoted(problem: Problem) -> bool:
     return bool(problem["scales"] == "block" or problem["accumulate"] == "fp32")
 
 
+def scales_unaligned(problem: Problem) -> bool:
+    """Return whether columns of scales of a's blocks, M numbers each, are not aligned to 16 bytes."""
+    return bool(problem["scales"] == "block" and problem["M"] % 4)
+
+
+def copies_scales(problem: Problem, config: Mapping[str, Any]) -> bool:
+    """Return whether a config copies the scales of a's blocks to aligned columns; only warps with roles need them."""
+    return bool(config["ALIGN"] and config["VARIANT"] in WITH_ROLES and scales_unaligned(problem))
+
+
 def tile_of_roles(problem: Problem, config: Mapping[str, Any]) -> Roles:
     """Return the tile of warps with roles."""
     left, columns = config["BLOCK_M"], config["BLOCK_N"]
@@ -153,7 +163,7 @@ def parts() -> Iterator[Mapping[str, tuple[Value, ...]]]:
 
 def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Return whether a config is feasible."""
-    if config["ALIGN"] and not may_align(problem):
+    if config["ALIGN"] and unaligned(problem) and not may_align(problem):
         return False
     return (
         # Tensor cores multiply e4m3 from Ada on; earlier cards do not even convert it.
@@ -226,13 +236,8 @@ def walked(problem: Problem, config: Mapping[str, Any]) -> int:
 
 
 def roles_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
-    """Return whether warps with roles can run a problem: on Hopper.
-
-    With scales of blocks, those of a are read as columns of M numbers, each aligned to 16 bytes.
-    """
-    of_blocks = problem["scales"] == "block"
-    columns = not of_blocks or problem["M"] % 4 == 0
-    return descriptors_can(problem, config, limits) and limits.capability[0] == 9 and columns
+    """Return whether warps with roles can run a problem: on Hopper, if all that they read is aligned, or copied."""
+    return limits.capability[0] == 9 and config["ALIGN"] == (bool(unaligned(problem)) or scales_unaligned(problem))
 
 
 def specialized_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:

@@ -145,8 +145,10 @@ class TestLaunch:
         assert launched(aligned, specialized, scale_a=(1, 1030)).fn.__name__ == "scaled_tiles"
         for rows, there in ((1024, True), (1025, False), (1026, False)):
             asked = problem(rows, 4096, 4096, scales="block")
-            assert KERNEL.valid(asked, KERNEL.signature.config(specialized), H200.limits) is there
-            assert (KERNEL.default(asked, H200.limits)["VARIANT"] == "specialized") is there
+            for align in (False, True):
+                config = KERNEL.signature.config({**specialized, "ALIGN": align})
+                assert KERNEL.valid(asked, config, H200.limits) is (there is not align)
+            assert (KERNEL.default(asked, H200.limits)["ALIGN"]) is not there
             assert KERNEL.valid(problem(rows, 4096, 4096), KERNEL.signature.config(specialized), H200.limits)
 
     def test_shared_tiles_go_there_whole_since_the_workspace_is_not_for_slices(self) -> None:

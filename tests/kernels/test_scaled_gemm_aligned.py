@@ -76,6 +76,21 @@ def test_only_what_is_not_aligned_is_copied() -> None:
     assert launches(wide, PERSISTENT, a=(81, 1)) == ["scaled_tiles"]  # has no room in the workspace
 
 
+def test_scales_of_blocks_are_copied_to_aligned_columns_for_warps_with_roles() -> None:
+    """Also if they lie by rows."""
+    roles = {**TILES, "VARIANT": "specialized", "BLOCK_M": 64, "BLOCK_N": 64, "GROUPS": 1, "num_stages": 14}
+    asked = problem(203, 4096, 4096, scales="block")
+    assert launches(asked, roles) == ["copy_rows", "gemm_specialized"]
+    assert launches(asked, roles, scale_a=(1, 204)) == ["gemm_specialized"]
+    assert launches(asked, roles, scale_a=(32, 1)) == ["copy_rows", "gemm_specialized"]
+    odd = problem(203, 4097, 4099, scales="block")
+    assert launches(odd, roles) == ["copy_rows", "copy_rows", "gemm_specialized", "copy_rows"]
+    full = KERNEL.signature.config(PERSISTENT)
+    assert not KERNEL.valid(asked, full, H200.limits)
+    assert KERNEL.valid(odd, full, H200.limits)
+    assert "aligned_scale_a" not in KERNEL.workspace(odd, full, H200.limits)
+
+
 def test_only_unaligned_problems_have_the_choice() -> None:
     """Variants with descriptors require ALIGN, `tiles` allows both if a factor is copied, `vectors` never copies."""
 
