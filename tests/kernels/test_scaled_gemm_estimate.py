@@ -20,7 +20,7 @@ KERNEL = catalog.load("scaled_gemm")
 ROLES = {"VARIANT": "specialized", "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 128, "num_stages": 14}
 FOUR_WARPS = {**ROLES, "VARIANT": "persistent", "GROUP_M": 8, "num_stages": 5}
 VECTORS = {"VARIANT": "vectors", "BLOCK_M": 1, "num_stages": 1, "num_warps": 2}
-IN_BLOCKS: dict[str, object] = {"scales": "block"}
+IN_BLOCKS: dict[str, Any] = {"scales": "block"}
 
 
 def problem(M: int, N: int, K: int, **attributes: object) -> Problem:
@@ -54,7 +54,7 @@ def config(**values: Any) -> Config:
     ],
 )
 def test_estimates_are_near_what_was_measured(
-    sizes: tuple[int, int, int], attributes: dict[str, object], knobs: dict[str, Any], us: float
+    sizes: tuple[int, int, int], attributes: dict[str, Any], knobs: dict[str, Any], us: float
 ) -> None:
     """Figures of docs/studies/kernels.md, on an H200."""
     assert estimate(problem(*sizes, **attributes), config(**knobs), H200.limits).us == pytest.approx(us, rel=0.12)
