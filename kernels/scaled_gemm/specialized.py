@@ -21,8 +21,8 @@ def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[st
     left, right = factors(problem, config, tensors)
     tile, tiles, K = tile_of_roles(problem, config), tile_count(problem, config), problem["K"]
     of_blocks, shared, slices = problem["scales"] == "block", shares_evenly(config), config["SPLIT_K"]
-    whole = slices == 1
-    programs = tensors["arrived"].shape[0] // (1 if whole else tile.groups) if whole or shared else tiles * slices
+    counters = tensors["arrived"].shape[0]
+    programs = counters // tile.groups if shared else counters if slices == 1 else tiles * slices
     slots = staging_slots(problem, config, programs)
     scale_left = left.scales
     if of_blocks:
