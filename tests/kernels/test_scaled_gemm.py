@@ -301,6 +301,17 @@ def test_warps_with_roles_share_tiles_that_would_leave_half_of_the_card_idle() -
     assert launched_with_workspace(more, config)[0].grid == (132,)  # 8 of 11 of one of 96
 
 
+@pytest.mark.parametrize(("slices", "programs", "split_k"), [(2, 64, 1), (3, 96, 3), (4, 128, 4)])
+def test_two_slices_are_even_shares_and_more_are_equal_parts(slices: int, programs: int, split_k: int) -> None:
+    asked = problem(256, 2048, 8192)
+    config = KERNEL.signature.config({**TILE, "VARIANT": "specialized", "SPLIT_K": slices, "num_stages": 14})
+    launch, work = launched_with_workspace(asked, config)
+    assert launch.grid == (programs,)
+    assert (launch.kwargs["SPLIT_K"], launch.kwargs["STREAM_K"]) == (split_k, slices == 2)
+    assert work["arrived"].shape == (2 * (132 if slices == 2 else 32),)
+    assert work["partials"].shape == (132 if slices == 2 else programs, 128, 128)
+
+
 @pytest.mark.parametrize(
     "asked", [problem(256, 6144, 4096), problem(1024, 4096, 14336, scales="block")], ids=["96 tiles", "256 tiles"]
 )
