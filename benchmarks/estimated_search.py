@@ -27,7 +27,8 @@ from calibration import ReplayMeasurer
 from gemm_estimate import Measured, fitted, of_spaces
 
 from tuner import catalog, recorded
-from tuner.kernels.gemm.estimate import Coefficients, estimate
+from tuner.kernels.gemm.estimate import estimate
+from tuner.kernels.shared.product_estimate import Coefficients
 from tuner.kernels.spec import Config
 from tuner.search import Budget
 from tuner.search.loop import LOOP, AskMeasureTell

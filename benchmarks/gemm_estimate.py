@@ -33,7 +33,8 @@ from statistics import geometric_mean, mean
 import numpy as np
 
 from tuner import catalog, recorded
-from tuner.kernels.gemm.estimate import COEFFICIENTS, Coefficients, estimate
+from tuner.kernels.gemm.estimate import estimate
+from tuner.kernels.shared.product_estimate import COEFFICIENTS, Coefficients
 from tuner.kernels.spec import Config, Limits, Problem
 from tuner.records import Device
 

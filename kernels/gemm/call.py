@@ -11,8 +11,8 @@ from torch.nn.functional import gelu, silu
 from tuner.errors import UsageError
 from tuner.kernels.calling import OpCall, Tensors, check_matrices, empty, in_torch, shape
 from tuner.kernels.gemm.definition import KERNEL
-from tuner.kernels.gemm.rows import LONGEST_ROW
 from tuner.kernels.shared.operands import out_shape, product_shape
+from tuner.kernels.shared.product_rows import LONGEST_ROW
 
 _matmul_setting = torch.backends.cuda.matmul.__getattr__
 """Reads an attribute of `torch.backends.cuda.matmul` in a third of the time of the attribute itself."""

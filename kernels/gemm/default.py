@@ -8,11 +8,12 @@ from itertools import product
 from typing import Any
 
 from tuner.kernels.gemm.alternatives import alternative
-from tuner.kernels.gemm.copies import of_copies
+from tuner.kernels.gemm.estimate import estimate
 from tuner.kernels.gemm.few_tiles import of_few_tiles
 from tuner.kernels.gemm.odd_rows import of_odd_rows
-from tuner.kernels.gemm.rows import may_align, padded, transposed
 from tuner.kernels.gemm.space import DEFAULTS, WITH_ROLES, is_described, on_tensor_cores, precision, valid
+from tuner.kernels.shared.product_copies import Copying, of_copies
+from tuner.kernels.shared.product_rows import may_align, padded, transposed
 from tuner.kernels.shared.tiling import by_waves, rows_walked, stage_bytes
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize, next_power_of_2
 
@@ -45,6 +46,7 @@ class DefaultSettings:
 
 
 SETTINGS = DefaultSettings()
+COPYING = Copying(estimate, valid, {**DEFAULTS, "STORES": 1}, steps=((64, 4), (64, 3), (32, 4)))
 
 
 def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
@@ -57,7 +59,7 @@ def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     as_it_lies = of_few_tiles(problem, rules, limits) if found is rules else found
     if not may_align(problem):
         return as_it_lies
-    return of_copies(problem, as_it_lies, lambda: default(padded(problem), limits), limits)
+    return of_copies(COPYING, problem, as_it_lies, lambda: default(padded(problem), limits), limits)
 
 
 def by_rules(problem: Problem, limits: Limits) -> Mapping[str, Value]:

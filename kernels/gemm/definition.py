@@ -12,18 +12,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tuner.kernels.gemm.aligned import aligned_workspace, with_aligned_rows
 from tuner.kernels.gemm.default import default
 from tuner.kernels.gemm.draw import draw
 from tuner.kernels.gemm.estimate import estimate
 from tuner.kernels.gemm.persistent import persistent
 from tuner.kernels.gemm.reference import reference, rounding, vendor
-from tuner.kernels.gemm.rows import LONGEST_ROW, transposed
 from tuner.kernels.gemm.space import DESCRIBED, VARIANTS, WITH_ROLES, parts, sliced_tiles, valid
 from tuner.kernels.gemm.specialized import specialized
 from tuner.kernels.gemm.streamed import streamed
 from tuner.kernels.gemm.tiles import tiles
 from tuner.kernels.gemm.vectors import vectors
+from tuner.kernels.shared.aligned_products import aligned_workspace, with_aligned_rows
+from tuner.kernels.shared.product_rows import LONGEST_ROW, transposed
 from tuner.kernels.shared.roles import SIDES
 from tuner.kernels.shared.tiling import describable, flops
 from tuner.kernels.spec import (

@@ -1,373 +1,53 @@
-"""Estimated time of a config of gemm, from the card's resources: no measurement, no table of shapes, no GPU.
-
-A multiprocessor computes its programs in rounds of as many as it holds. Of each step along K, the slowest counts: the
-products, the loads from L2, or the latency of a load over the steps in flight. Each round also fills the steps in
-flight before its first product, and stores its tiles after the last. Meanwhile device memory delivers the operands, as
-fast as the loads in flight allow.
-
-It is plain arithmetic: about 25 us of host time for a config.
-"""
+"""Estimated time of a config of gemm. The estimate itself is in `shared.product_estimate`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from math import prod
+from collections.abc import Mapping
 from typing import Any
 
-from tuner.kernels.gemm.rows import at_once, lying, transposed, unaligned
-from tuner.kernels.gemm.space import (
-    DESCRIBED,
-    WITH_ROLES,
-    aligned_first,
-    loads_at_once,
-    sliced_tiles,
-    staging_slots,
-    tile_of_roles,
-)
-from tuner.kernels.shared.roles import walked_together
-from tuner.kernels.shared.tiling import ALIGNED_BYTES, tile_count
-from tuner.kernels.spec import Cost, Limits, Problem, cdiv, itemsize
-
-
-@dataclass(frozen=True)
-class Coefficients:
-    """Coefficients of the estimate; cycles are those of a multiprocessor.
-
-    Fitted by `benchmarks/gemm_estimate.py` to the eight recorded spaces of an NVIDIA H200 (2026-11-28) and to 754
-    configs of 38 other problems on one (2026-11-30), most with roles; Triton 3.6.0.
-    Rates of products are relative to the nominal peak at `mhz`; short products run at a higher clock.
-    """
-
-    mhz: float = 1755.0
-    """Nominal clock of the multiprocessors."""
-    gb_per_s: float = 4000.0
-    """Rate of device memory, if the card's was not measured."""
-    wgmma: float = 1.16
-    """Rate of products by groups of four warps."""
-    roles: float = 1.2
-    """Rate of products by warps with roles."""
-    mma: float = 0.586
-    """Rate of products by single warps."""
-    fma: float = 0.5
-    """Rate of products without tensor cores."""
-    shared_bytes: float = 128.0
-    """Bytes that products read from shared memory in a cycle."""
-    step_cycles: float = 17.2
-    """Cycles of a step by groups of warps, beside its products."""
-    alone_cycles: float = 51.8
-    """The same by one group of warps with roles, of which no other one hides the waiting."""
-    mma_step_cycles: float = 31.7
-    """Cycles of a step by single warps, beside its products."""
-    pointer_cycles: float = 4.89
-    """Cycles of a load of 16 bytes that a thread starts itself."""
-    element_cycles: float = 50.0
-    """Cycles of a load of one element, which a thread starts itself and waits for; of three configs only."""
-    short_cycles: float = 4.0
-    """Cycles that a multiprocessor takes to issue one load instruction of a warp, of 4 or 8 bytes a thread. This and
-    the next two are fitted to 25 problems with unaligned rows (H200, 2026-11-30)."""
-    single_cycles: float = 6.0
-    """The same for 2 bytes a thread, which pass through registers."""
-    store_cycles: float = 9.5
-    """Cycles of a store instruction of a warp, of less than 16 bytes a thread."""
-    turned_bytes: float = 8.31
-    """Bytes that threads transpose in a cycle, since groups of warps read only 16-bit elements across K."""
-    l2_bytes: float = 57.1
-    """Bytes that a multiprocessor loads from L2 in a cycle."""
-    short_run: float = 0.769
-    """Further share of a load's time if its runs have 64 bytes, not 128."""
-    apart: float = 0.424
-    """Share of a load's time that remains if all neighbours load the same data."""
-    near: int = 16
-    """Number of multiprocessors that are neighbours."""
-    in_use: float = 1.22
-    """Stages of warps with roles that are read while the others are in flight."""
-    latency_cycles: float = 1067.0
-    """Cycles from a load to its arrival."""
-    memory_latency_us: float = 0.346
-    """Time of a load from device memory."""
-    read_once: float = 0.896
-    """Share of the time of device memory that remains if loads state that their data is read once."""
-    edge_cycles: float = 115.0
-    """Further cycles of a load through descriptors whose box crosses the edge of a factor."""
-    start_us: float = 6.26
-    """Time of a launch beside its programs."""
-    roles_us: float = 0.719
-    """Further time of a launch of warps with roles."""
-    tile_cycles: float = 926.0
-    """Cycles of a tile beside its steps and its store."""
-    vector_cycles: float = 376.0
-    """Cycles of a tile without tensor cores, beside its steps."""
-    store_bytes: float = 38.8
-    """Bytes of a tile that a multiprocessor stores in a cycle."""
-    shared: float = 1.1
-    """Time of the steps of tiles if the last ones are shared evenly, relative to others."""
-    join_us: float = 1.81
-    """Time in which the slices of a tile wait for each other."""
-    slice_us: float = 0.168
-    """Further time for each slice."""
-    sum_bytes: float = 20.6
-    """Bytes of partial sums that a multiprocessor writes or reads in a cycle."""
-    roles_join_us: float = 0.915
-    """Time in which slices wait for each other, of warps with roles."""
-    roles_slice_us: float = 0.22
-    """Further time for each slice of warps with roles."""
-    roles_sum_bytes: float = 37.8
-    """Bytes of partial sums that warps with roles write or read in a cycle."""
-    copy_gb_per_s: float = 3000.0
-    """Rate of bytes that copies to and from aligned rows read and write; large ones reach 3,800 (2026-11-30)."""
-    copy_us: float = 2.0
-    """Time of a launch of copies beside its bytes."""
-    sharpness: float = 3.25
-    """Exponent of the norm that adds up what overlaps; if infinite, only the slowest counts."""
-
-
-COEFFICIENTS = Coefficients()
+from tuner.kernels.gemm.space import DESCRIBED, WITH_ROLES, sliced_tiles, staging_slots, tile_of_roles
+from tuner.kernels.shared.product_estimate import COEFFICIENTS, Coefficients, Way, estimated
+from tuner.kernels.shared.product_rows import copies_of, loads_at_once, stores_at_once, transposed
+from tuner.kernels.spec import Cost, Limits, Problem, itemsize
 
 
 def estimate(
     problem: Problem, config: Mapping[str, Any], limits: Limits, coefficients: Coefficients = COEFFICIENTS
 ) -> Cost:
     """Return the estimated time of a config, with that of products, loads, last wave, memory, copies, start and end."""
-    return _Estimate(problem, config, limits, coefficients).cost()
+    return estimated(way(problem, config, limits), limits, coefficients)
 
 
-class _Estimate:
-    """The estimate of one config: what it makes of the problem, and what that takes."""
-
-    def __init__(self, problem: Problem, config: Mapping[str, Any], limits: Limits, c: Coefficients) -> None:
-        self._problem, self._limits, self._c = problem, limits, c
-        self._variant: str = config["VARIANT"]
-        self._size = itemsize(problem.dtype)
-        self._m, self._n, self._k = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-        self._has_roles = self._variant in WITH_ROLES
-        self._stays = self._variant in DESCRIBED  # each multiprocessor has one program, for tile after tile
-        self._warps = 4 * config["GROUPS"] if self._has_roles else config["num_warps"]
-        most = ALIGNED_BYTES // self._size
-        self._at_once = loads_at_once(problem, config) if self._variant == "tiles" else (most, most)
-        staged = 1 if self._by_element(min(self._at_once)) else config["num_stages"] - 1
-        self._ahead: float = 2 if self._variant == "streamed" else max(1, staged)
-        self._parts, self._group_m = 1, config["GROUP_M"]
-        a_is_t, b_is_t = transposed(problem)
-        M, N, _ = problem.sizes
-        self._left, self._right = (self._m, M, not a_is_t), (self._n, N, b_is_t)
-        if self._variant == "swapped":
-            self._left, self._right = self._right, self._left
-        if self._has_roles:
-            tile = tile_of_roles(problem, config)
-            self._ahead = max(0.5, tile.stages(staging_slots(problem, config, limits.sm_count)) - c.in_use)
-            self._parts = 1 if tile.wide else len(tile.parts)
-            self._group_m = walked_together(self._left[1], self._right[1], tile)
-        self._tiles = tile_count(problem, config)
-        self._sliced = sliced_tiles(problem, config, limits.sm_count)
-        self._slices = config["SPLIT_K"]
-        self._steps = cdiv(problem["K"], self._k)
-        self._copied = aligned_first(problem, config)
-        self._held = 1 if self._stays else self._programs_held()
-
-    def cost(self) -> Cost:
-        c = self._c
-        product, alone = self._products()
-        load = self._load_cycles()
-        latency = (c.latency_cycles + load) / self._ahead
-        fill = load + product + c.latency_cycles
-        end = c.tile_cycles + self._store_cycles() + self._m * self._n * self._activation_cycles()
-        if self._variant == "vectors":
-            fill, end = 0.0, c.vector_cycles
-
-        def step(programs: int) -> float:
-            """Return the cycles of a step of each of some programs of a multiprocessor."""
-            return self._overlapped(programs * product, programs * load, latency, alone)
-
-        rounds, cycles = self._rounds(step, max(product, load), fill, end)
-        memory = self._memory_us()
-        start = c.start_us + (c.roles_us if self._has_roles else 0.0)
-        copies = self._copies_us()
-        us = start + copies + self._overlapped((cycles + self._joining()) / c.mhz, memory)
-        even = self._tiles / self._limits.sm_count
-        return Cost(
-            us,
-            {
-                "products": even * self._steps * product / c.mhz,
-                "loads": even * self._steps * max(load, latency / self._held) / c.mhz,
-                "waves": max(0.0, rounds - even) * self._steps * step(1) / c.mhz,
-                "memory": memory,
-                "copies": copies,
-                "start and end": start + (fill + end + self._joining()) / c.mhz,
-            },
-        )
-
-    def _activation_cycles(self) -> float:
-        """Return the cycles in which a multiprocessor applies the activation to an element."""
-        return _ACTIVATION_CYCLES.get(str(self._problem["activation"]), 0.0)
-
-    def _rounds(self, step: Callable[[int], float], least: float, fill: float, end: float) -> tuple[float, float]:
-        """Return the tiles that the busiest multiprocessor computes, and their cycles.
-
-        Args:
-            step: returns the cycles of a step of some programs at once.
-            least: cycles of a step if others use what a program waits for.
-            fill: cycles before the first product.
-            end: cycles after the last.
-        """
-        sm_count, held = self._limits.sm_count, self._held
-        if self._variant == "stream_k":
-            tiles = self._tiles / sm_count
-            return tiles, tiles * (self._c.shared * self._steps * step(1) + end) + fill
-        if self._stays:
-            whole = cdiv(self._tiles - self._sliced, sm_count)
-            tiles = whole + (1 / self._slices if self._sliced else 0)
-            return tiles, tiles * self._steps * step(1) + (whole + bool(self._sliced)) * end + fill
-        slices = self._slices if self._sliced else 1
-        programs, steps = cdiv(self._tiles * slices, sm_count), self._steps / slices
-        if self._variant == "vectors":
-            one_by_one = cdiv(programs, held) * (steps * step(1) + end)
-            return programs, self._overlapped(programs * steps * least, one_by_one)
-        full, rest = divmod(programs, held)
-        cycles = full * (steps * step(held) + fill + end)
-        return programs / slices, cycles + (steps * step(rest) + fill + end if rest else 0.0)
-
-    def _joining(self) -> float:
-        """Return the cycles in which partial sums are written, awaited and read."""
-        c = self._c
-        join, each, rate = c.join_us, c.slice_us, c.sum_bytes
-        if self._has_roles:
-            join, each, rate = c.roles_join_us, c.roles_slice_us, c.roles_sum_bytes
-        sums = self._m * self._n * 4 / rate
-        if self._variant == "stream_k":
-            return join * c.mhz + 4 * sums
-        return (join + each * self._slices) * c.mhz + (self._slices + 1) * sums if self._sliced else 0.0
-
-    def _products(self) -> tuple[float, float]:
-        """Return the cycles of a step's products, and those if no other program runs meanwhile."""
-        c, size, block = self._c, self._size, self._m * self._n * self._k
-        if self._variant == "vectors":
-            return block / (128 * c.fma) + self._pointer_cycles(), 0.0
-        peak = _PEAK_BYTES.get(self._limits.capability[0], _PEAK_BYTES[8]) / size
-        if self._limits.capability[0] == 9 and self._left[0] >= 64 and self._warps >= 4:
-            rate = peak * (c.roles if self._has_roles else c.wgmma)
-            left, right = self._left[0], self._right[0]
-            read = left / 64 * (64 * self._parts + right) * self._k * size / c.shared_bytes
-            a_is_t, b_is_t = transposed(self._problem)
-            turned = (self._m * a_is_t + self._n * (not b_is_t)) * self._k * size if size > 2 else 0
-            together = self._overlapped(block / rate, read)
-            beside = c.alone_cycles if self._has_roles and self._warps == 4 else c.step_cycles
-            return together + beside + turned / c.turned_bytes + self._pointer_cycles(), 0.0
-        rows, columns = _warp_tile(self._m, self._n, self._warps)
-        multiplied = block / (peak * c.mma)
-        read = self._warps * (rows + columns) * self._k * size / c.shared_bytes
-        together = self._overlapped(multiplied, read) + c.mma_step_cycles + self._pointer_cycles()
-        return together, multiplied + read
-
-    def _pointer_cycles(self) -> float:
-        """Return the cycles of a step in which threads start loads themselves."""
-        if self._stays:
-            return 0.0
-        threads, cycles = self._limits.warp_size * self._warps, 0.0
-        for block, elements in zip((self._m, self._n), self._at_once, strict=True):
-            loads = block * self._k / elements / threads
-            cycles += loads * (self._c.element_cycles if self._by_element(elements) else self._c.pointer_cycles)
-        return cycles
-
-    def _by_element(self, elements: int) -> bool:
-        """Return whether a load of `elements` has fewer than 4 bytes, and so is not asynchronous."""
-        return elements * self._size < 4
-
-    def _load_cycles(self) -> float:
-        """Return the cycles of a step's loads from L2. What several neighbours load, all of them get at once."""
-        c = self._c
-        rows, columns = (cdiv(most, block) for block, most, _ in (self._left, self._right))
-        slices = self._slices if self._sliced == self._tiles and not self._has_roles else 1
-        tiles = max(1, min(c.near // slices, rows * columns))
-        group = min(self._group_m, rows, tiles)
-        wide = min(cdiv(tiles, group), columns)
-        high = max(group, cdiv(tiles, wide))
-        left, right = self._side_bytes(*self._left, high / tiles), self._side_bytes(*self._right, wide / tiles)
-        crosses = self._stays and (self._left[0] > self._left[1] or self._right[0] > self._right[1])
-        cycles = (left + right) / c.l2_bytes + (c.edge_cycles if crosses else 0.0)
-        return max(cycles, self._issue_cycles())
-
-    def _issue_cycles(self) -> float:
-        """Return the cycles in which a multiprocessor issues a step's loads of less than 16 bytes."""
-        cycles = 0.0
-        for block, elements in zip((self._m, self._n), self._at_once, strict=True):
-            if elements * self._size < ALIGNED_BYTES:
-                each = self._c.single_cycles if self._by_element(elements) else self._c.short_cycles
-                cycles += block * self._k / elements / self._limits.warp_size * each
-        return cycles
-
-    def _store_cycles(self) -> float:
-        """Return the cycles in which a tile is stored: those of its bytes, or of stores of less than 16 bytes."""
-        c, tile = self._c, self._m * self._n
-        cycles = tile * self._size / c.store_bytes
-        if "out" in self._copied or "out" not in unaligned(self._problem):
-            return cycles
-        stores = tile / at_once(self._problem, "out")
-        return max(cycles, stores / self._limits.warp_size * c.store_cycles)
-
-    def _side_bytes(self, block: int, most: int, along_k: bool, distinct: float) -> float:
-        """Return the bytes that count as loaded for a side of a tile in a step.
-
-        Args:
-            block: rows or columns of the tile.
-            most: rows or columns of the problem.
-            along_k: whether the factor lies along K.
-            distinct: share of different ones among those that neighbours load.
-        """
-        c = self._c
-        run = (self._k if along_k else block) * self._size
-        slower = 1 + c.short_run * max(0.0, 128 / run - 1)
-        return min(block, most) * self._k * self._size * slower * (c.apart + (1 - c.apart) * min(1.0, distinct))
-
-    def _memory_us(self) -> float:
-        """Return the time in which device memory reads the operands and writes the result."""
-        c, (M, N, K) = self._c, self._problem.sizes
-        programs = min(self._tiles * self._slices, self._limits.sm_count * self._held)
-        rows, columns = min(self._m, M), min(self._n, N)
-        in_flight = programs * self._ahead * (rows + columns) * self._k * self._size
-        rate = 1e3 * (self._limits.gb_per_s or c.gb_per_s)
-        us = ((M + N) * K + M * N) * self._size * (1 / rate + c.memory_latency_us / in_flight)
-        return us * c.read_once if self._variant in ("vectors", "streamed") else us
-
-    def _copies_us(self) -> float:
-        """Return the time in which operands are copied to aligned rows in one launch, and the result from them."""
-        c, dims = self._c, lying(self._problem)
-        elements = sum(prod(self._problem[dim] for dim in dims[name]) for name in self._copied)
-        launches = len({name == "out" for name in self._copied})
-        return launches * c.copy_us + 2 * elements * self._size / (1e3 * c.copy_gb_per_s)
-
-    def _programs_held(self) -> int:
-        """Return the number of programs that a multiprocessor holds at once."""
-        limits, threads = self._limits, self._warps * self._limits.warp_size
-        step_bytes = (self._m + self._n) * self._k * self._size
-        sums, others = self._m * self._n // threads, 64
-        in_shared = self._ahead * step_bytes
-        if self._variant == "vectors":  # a step is in registers
-            others, in_shared = 24 + step_bytes // (4 * threads), 0
-        registers = min(sums + others, limits.registers_per_thread)
-        by_shared = limits.shared_bytes // (in_shared + 1024)
-        return max(1, min(by_shared, limits.registers_per_sm // (threads * registers), _THREADS_PER_SM // threads))
-
-    def _overlapped(self, *parts: float) -> float:
-        """Return the time of parts that overlap: that of the longest, and more the closer others come to it."""
-        most, sharpness = max(parts), self._c.sharpness
-        return most * sum((part / most) ** sharpness for part in parts) ** (1 / sharpness) if most else 0.0
-
-
-_PEAK_BYTES = {8: 2048, 9: 4096, 10: 8192}
-"""Products of a multiprocessor in a cycle times the bytes of an element, by the major compute capability."""
-_ACTIVATION_CYCLES = {"silu": 0.125, "gelu": 0.16}
-"""Two instructions for special functions, of which a multiprocessor executes 16 in a cycle; gelu has 20 others too."""
-_THREADS_PER_SM = 2048
-"""Threads that a multiprocessor holds."""
-
-
-def _warp_tile(block_m: int, block_n: int, warps: int) -> tuple[int, int]:
-    """Return rows and columns of a warp's part of a tile, as square as they can be."""
-    while warps > 1:
-        if block_m >= 32 and block_m >= block_n:
-            block_m //= 2
-        else:
-            block_n = max(8, block_n // 2)
-        warps //= 2
-    return block_m, block_n
+def way(problem: Problem, config: Mapping[str, Any], limits: Limits) -> Way:
+    """Return how a config computes a problem."""
+    variant: str = config["VARIANT"]
+    size, tile, stages = itemsize(problem.dtype), None, config["num_stages"]
+    if variant in WITH_ROLES:
+        tile = tile_of_roles(problem, config)
+        stages = tile.stages(staging_slots(problem, config, limits.sm_count))
+    a_is_t, b_is_t = transposed(problem)
+    M, N, K = problem.sizes
+    copied_bytes, launches = copies_of(problem, config)
+    return Way(
+        sizes=(M, N, K),
+        block=(config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]),
+        element=size,
+        stored=size,
+        along_k=(not a_is_t, b_is_t),
+        swapped=variant == "swapped",
+        warps=config["num_warps"] if tile is None else 4 * tile.groups,
+        stages=stages,
+        group_m=config["GROUP_M"],
+        tile=tile,
+        stays=variant in DESCRIBED,
+        vectors=variant == "vectors",
+        streamed=variant == "streamed",
+        sliced=sliced_tiles(problem, config, limits.sm_count),
+        slices=config["SPLIT_K"],
+        shared=variant == "stream_k",
+        at_once=loads_at_once(problem, config) if variant == "tiles" else None,
+        stored_at_once=stores_at_once(problem, config),
+        copied_bytes=copied_bytes,
+        copy_launches=launches,
+        activation=problem["activation"],
+    )

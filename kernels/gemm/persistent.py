@@ -9,8 +9,8 @@ import triton
 import triton.language as tl
 
 from tuner.kernels.gemm.arguments import compiled_in, described
-from tuner.kernels.gemm.rows import transposed
 from tuner.kernels.gemm.space import precision, sliced_tiles
+from tuner.kernels.shared.product_rows import transposed
 from tuner.kernels.shared.products import corner_of, finished, joined
 from tuner.kernels.shared.tiling import tile_count
 from tuner.kernels.spec import Launch, Problem

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tuner.kernels.gemm.rows import at_once, may_align, transposed, unaligned
+from tuner.kernels.shared.product_rows import aligned_first, at_once, may_align, transposed, unaligned
 from tuner.kernels.shared.roles import (
     MOST_DEEP_COLUMNS,
     ONE_CHOICE,
@@ -17,7 +17,6 @@ from tuner.kernels.shared.roles import (
     is_narrowest,
 )
 from tuner.kernels.shared.tiling import (
-    ALIGNED_BYTES,
     LINE_BYTES,
     accumulators_fit,
     has_steps,
@@ -219,19 +218,6 @@ def is_described(problem: Problem, limits: Limits) -> bool:
 def descriptors_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Return whether the copy engine can read the operands as they lie, or else their copies."""
     return limits.capability >= (9, 0) and config["ALIGN"] == bool(unaligned(problem))
-
-
-def aligned_first(problem: Problem, config: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the operands, of a, b and out, that a config copies. `tiles` writes out without a copy."""
-    names = unaligned(problem) if config["ALIGN"] else ()
-    return names if config["VARIANT"] in DESCRIBED else tuple(name for name in names if name != "out")
-
-
-def loads_at_once(problem: Problem, config: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the number of elements of a, and of b, in one load of `tiles`: up to 16 bytes, a divisor of the row."""
-    most, copies = ALIGNED_BYTES // itemsize(problem.dtype), aligned_first(problem, config)
-    a, b = (most if name in copies else at_once(problem, name) for name in ("a", "b"))
-    return a, b
 
 
 def reads_elements(problem: Problem) -> bool:

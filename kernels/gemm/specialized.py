@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tuner.kernels.gemm.arguments import described
-from tuner.kernels.gemm.rows import transposed
 from tuner.kernels.gemm.space import shared_tiles, staging_slots, tile_of_roles
+from tuner.kernels.shared.product_rows import transposed
 from tuner.kernels.shared.roles import walked_together
 from tuner.kernels.shared.specialized import gemm_specialized, of_parts
 from tuner.kernels.shared.tiling import ALIGNED_BYTES, tile_count

@@ -9,23 +9,11 @@ import triton
 import triton.language as tl
 
 from tuner.kernels.gemm.arguments import compiled_in, strides
-from tuner.kernels.gemm.rows import transposed
 from tuner.kernels.gemm.space import precision
-from tuner.kernels.shared.products import corner_of, finished, joined
+from tuner.kernels.shared.product_rows import transposed
+from tuner.kernels.shared.products import corner_of, finished, joined, multiple, multiple_up
 from tuner.kernels.shared.tiling import at_once, tile_count
 from tuner.kernels.spec import Launch, Problem
-
-
-@triton.jit
-def multiple(number, VEC: tl.constexpr):
-    """Return the number, which must be a multiple of VEC, in a form from which the compiler derives that."""
-    return number // VEC * VEC
-
-
-@triton.jit
-def multiple_up(number, VEC: tl.constexpr):
-    """Return a number, rounded up to a multiple of VEC."""
-    return (number + VEC - 1) // VEC * VEC
 
 
 @triton.jit(do_not_specialize=["group_m"])

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tuner.kernels.gemm.arguments import compiled_in, strides
-from tuner.kernels.gemm.rows import transposed
+from tuner.kernels.shared.product_rows import transposed
 from tuner.kernels.shared.tiling import by_threads, tile_count
 from tuner.kernels.shared.vectors import gemm_vectors
 from tuner.kernels.spec import Launch, Problem

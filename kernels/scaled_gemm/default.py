@@ -1,17 +1,28 @@
-"""Default config of scaled_gemm: rules over sizes and the limits of the card."""
+"""Default config of scaled_gemm: rules over sizes and the limits of the card, and the estimate."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
 from tuner.errors import UsageError
-from tuner.kernels.scaled_gemm.space import DESCRIBED, is_promoted, roles_can, sums_held, valid
-from tuner.kernels.shared.roles import WITHOUT_ROLES
+from tuner.kernels.scaled_gemm.alternatives import alternative
+from tuner.kernels.scaled_gemm.estimate import estimate
+from tuner.kernels.scaled_gemm.space import (
+    DEFAULTS,
+    DESCRIBED,
+    is_promoted,
+    roles_can,
+    scales_unaligned,
+    sums_held,
+    valid,
+)
+from tuner.kernels.shared.product_copies import Copying, of_copies
+from tuner.kernels.shared.product_rows import may_align, padded
 from tuner.kernels.shared.tiling import by_waves, rows_walked, stage_bytes, tile_count
-from tuner.kernels.spec import Limits, Problem, Value, next_power_of_2
+from tuner.kernels.spec import Limits, Problem, Value, cdiv, next_power_of_2
 
 Speeds = Mapping[tuple[int, int], float]
 
@@ -45,27 +56,48 @@ class DefaultSettings:
 
 
 SETTINGS = DefaultSettings()
+COPYING = Copying(estimate, valid, DEFAULTS, steps=((128, 4), (128, 3), (64, 4)))
 
 
 def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
-    """Return the tile whose waves over the multiprocessors take least, whole or in two slices.
+    """Return the config of the rules, or one of warps with roles that the estimate finds faster.
 
-    With few rows, reading b takes the time: tiles are narrow, in as many slices along K as give each multiprocessor
-    one.
+    Operands that are not aligned may be copied first.
 
     Raises:
         UsageError: the card multiplies no 8-bit floats.
     """
-    M, N, _ = problem.sizes
     if limits.capability < (8, 9):
         raise UsageError(
             "scaled_gemm multiplies 8-bit floats on cards of compute capability 8.9 and up, and this one has "
             f"{'.'.join(map(str, limits.capability))}; call gemm on 16-bit floats instead"
         )
+    as_it_lies = alternative(problem, by_rules(problem, limits), limits)
+    if not may_align(problem) and not scales_unaligned(problem):
+        return as_it_lies
+    return of_copies(COPYING, problem, as_it_lies, lambda: default(aligned(problem), limits), limits)
+
+
+def aligned(problem: Problem) -> Problem:
+    """Return the problem with all rows that are not aligned to 16 bytes lengthened, and columns of scales of a."""
+    longer = padded(problem)
+    if not scales_unaligned(problem):
+        return longer
+    dims = tuple((name, cdiv(size, 4) * 4 if name == "M" else size) for name, size in longer.dims)
+    return replace(longer, dims=dims, text=f"{longer.text} and aligned scales")
+
+
+def by_rules(problem: Problem, limits: Limits) -> Mapping[str, Value]:
+    """Return the tile whose waves over the multiprocessors take least, whole or in two slices.
+
+    With few rows, reading b takes the time: tiles are narrow, in as many slices along K as give each multiprocessor
+    one.
+    """
+    M, N, _ = problem.sizes
     if min(M, N) < SETTINGS.fewest_rows:
         return by_vectors(problem, limits) or few_rows(problem, limits)
     sums = "block" if problem["scales"] == "block" else problem["accumulate"]
-    with_roles = SETTINGS.speeds_with_roles.get(sums, {}) if roles_can(problem, limits) else {}
+    with_roles = SETTINGS.speeds_with_roles.get(sums, {}) if roles_can(problem, DEFAULTS, limits) else {}
     others = SETTINGS.without_roles[sums] if with_roles else 1.0
     speeds = {tile: others * speed for tile, speed in SETTINGS.tile_speeds[sums].items()} | dict(with_roles)
     joining = dict.fromkeys(with_roles, SETTINGS.joining_with_roles)
@@ -88,8 +120,7 @@ def by_vectors(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
         "GROUP_M": 1,
         "VARIANT": "vectors",
         "SPLIT_K": 1,
-        "PROGRAMS": 1,
-        **WITHOUT_ROLES,
+        **DEFAULTS,
         "num_warps": 2,
         "num_stages": 1,
     }
@@ -128,7 +159,7 @@ def filled(problem: Problem, config: Mapping[str, Any], limits: Limits) -> Itera
     most = (14, 6, 5, 4, 3, 2)
     for variant, block_k, warps, stages in product(variants, (128, 64), (4, 8, 2) if few else (8, 4), most):
         more: dict[str, Value] = {"BLOCK_K": block_k, "num_warps": warps, "num_stages": stages}
-        full = {"VARIANT": variant, **config, "GROUP_M": group_m, "PROGRAMS": 1, **WITHOUT_ROLES, **more}
+        full = {"VARIANT": variant, **config, "GROUP_M": 1 if variant == "specialized" else group_m, **DEFAULTS, **more}
         shared = stages * stage_bytes(problem, full)
         if (variant in DESCRIBED or 2 * shared <= limits.shared_bytes) and valid(problem, full, limits):
             yield full

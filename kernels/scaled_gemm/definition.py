@@ -17,12 +17,24 @@ from typing import Any
 
 from tuner.kernels.scaled_gemm.default import default
 from tuner.kernels.scaled_gemm.draw import draw
+from tuner.kernels.scaled_gemm.estimate import estimate
 from tuner.kernels.scaled_gemm.persistent import persistent
 from tuner.kernels.scaled_gemm.reference import reference, vendor
-from tuner.kernels.scaled_gemm.space import BLOCK, DESCRIBED, VARIANTS, WITH_ROLES, valid
+from tuner.kernels.scaled_gemm.space import (
+    BLOCK,
+    DESCRIBED,
+    VARIANTS,
+    WITH_ROLES,
+    copies_scales,
+    parts,
+    shares_evenly,
+    valid,
+)
 from tuner.kernels.scaled_gemm.specialized import specialized
 from tuner.kernels.scaled_gemm.tiles import tiles
 from tuner.kernels.scaled_gemm.vectors import vectors
+from tuner.kernels.shared.aligned_products import aligned_workspace, with_aligned_rows
+from tuner.kernels.shared.aligned_rows import aligned_operand, copied
 from tuner.kernels.shared.roles import SIDES
 from tuner.kernels.shared.tiling import describable, flops, tile_count
 from tuner.kernels.spec import (
@@ -73,36 +85,53 @@ def draw_scales(scales: Any, generator: Any) -> object:
 def workspace(problem: Problem, config: Config, limits: Limits) -> Mapping[str, Operand]:
     """Return the partial sums of slices, and counters: of arrived slices for each tile, or one for each program.
 
-    With roles for warps, each program leaves at most one unfinished sum, which each group signals.
+    Each group of warps with roles counts its own slices. If tiles are shared evenly, each program leaves at most one
+    unfinished sum, which each group signals. With ALIGN, also the copies of operands.
     """
-    split_k, tiles = config["SPLIT_K"], tile_count(problem, config)
-    if config["VARIANT"] in WITH_ROLES and split_k > 1:
-        sums = Operand((limits.sm_count, config["BLOCK_M"], config["BLOCK_N"]), "fp32")
-        return {"arrived": Operand((config["GROUPS"] * limits.sm_count,), "int32"), "partials": sums}
-    programs = config["PROGRAMS"] * limits.sm_count
+    split_k, tiles, programs = config["SPLIT_K"], tile_count(problem, config), config["PROGRAMS"] * limits.sm_count
     counters = programs if config["VARIANT"] in DESCRIBED else tiles if split_k > 1 else 0
-    partials = Operand((tiles * split_k, config["BLOCK_M"], config["BLOCK_N"]), "fp32")
+    sums = tiles * split_k if split_k > 1 else 0
+    if shares_evenly(config):
+        counters, sums = config["GROUPS"] * limits.sm_count, limits.sm_count
+    elif config["VARIANT"] in WITH_ROLES and split_k > 1:
+        counters = config["GROUPS"] * tiles
+    partials = Operand((sums, config["BLOCK_M"], config["BLOCK_N"]), "fp32")
+    scales_copied = copies_scales(problem, config)
     return {
         **({"arrived": Operand((counters,), "int32")} if counters else {}),
-        **({"partials": partials} if split_k > 1 else {}),
+        **({"partials": partials} if sums else {}),
+        **aligned_workspace(problem, config),
+        **({"aligned_scale_a": aligned_operand(*by_columns(problem), "fp32", True)} if scales_copied else {}),
     }
 
 
 def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tuple[Launch, ...]:
-    """Return the launch of a variant; `tiles` runs on tensors that descriptors cannot describe."""
+    """Return the launch of a variant, between copies if operands are aligned first.
+
+    `tiles` runs on tensors that descriptors cannot describe.
+    """
     M, N, _ = problem.sizes
     if M == 0 or N == 0:
         return ()
     if config["VARIANT"] == "vectors":
         return (vectors(problem, config, tensors),)
+    before, given, after = with_aligned_rows(problem, config, tensors)
     if config["VARIANT"] == "tiles":
-        return (tiles(problem, config, tensors),)
-    if all(describable(tensors[name], is_t=name == "b") for name in ("a", "b", "out")):
+        return (*before, tiles(problem, config, given))
+    if all(describable(given[name], is_t=name == "b") for name in ("a", "b", "out")):
         if config["VARIANT"] == "persistent":
-            return (persistent(problem, config, tensors),)
-        if problem["scales"] == "tensor" or in_columns(tensors["scale_a"]):
-            return (specialized(problem, config, tensors),)
+            return (*before, persistent(problem, config, given), *after)
+        if "aligned_scale_a" in tensors and not in_columns(tensors["scale_a"]):
+            given = {**given, "scale_a": tensors["aligned_scale_a"]}
+            before = (*before, copied([(tensors["scale_a"], given["scale_a"], True)]))
+        if problem["scales"] == "tensor" or in_columns(given["scale_a"]):
+            return (*before, specialized(problem, config, given), *after)
     return (tiles(problem, through_pointers(config), tensors),)
+
+
+def by_columns(problem: Problem) -> tuple[int, int]:
+    """Return the columns of scales of a's blocks, and the numbers of each."""
+    return cdiv(problem["K"], BLOCK), problem["M"]
 
 
 def in_columns(scales: Any) -> bool:
@@ -153,7 +182,7 @@ KERNEL = Kernel(
             Knob("BLOCK_M", (1, 2, 4, *SIDES), "rows of the output tile a program computes"),
             Knob("BLOCK_N", (1, 2, 4, *SIDES), "columns of that tile"),
             Knob("BLOCK_K", (64, 128, 256, 512, 1024, 2048, 4096, 8192), "depth of one step of the loop over K"),
-            Knob("GROUP_M", (1, 2, 4, 8, 16), "rows of tiles walked together, for reuse in L2; not compiled in"),
+            Knob("GROUP_M", (1, 2, 4, 8, 16), "rows of tiles walked together, for reuse in L2 (with roles: a rule's)"),
             Knob(
                 "VARIANT",
                 tuple(VARIANTS),
@@ -162,11 +191,20 @@ KERNEL = Kernel(
                 "tiles",
             ),
             Knob(
-                "SPLIT_K", (1, 2, 4, 8, 16), "slices along K; of warps with roles, even shares of all tiles' steps", 1
+                "SPLIT_K",
+                (1, 2, 3, 4, 6, 8, 16),
+                "slices along K; two, with roles: even shares of all tiles' steps",
+                1,
             ),
             Knob("PROGRAMS", (1, 2), "programs that stay on a multiprocessor", 1),
             Knob("GROUPS", (1, 2, 3), "groups of four warps that multiply, of warps with roles", 2),
             Knob("WIDE", (False, True), "one product a step for any number of columns (roles; Triton 3.6, 3.7)", False),
+            Knob(
+                "ALIGN",
+                (False, True),
+                "whether operands whose rows (of scales: columns) are not aligned to 16 bytes are copied first",
+                False,
+            ),
             Knob("num_warps", (2, 4, 8), "warps that share a tile and its sums"),
             Knob("num_stages", (1, 2, 3, 4, 5, 6, 14), "steps of the loop in flight; 14, with roles: as many as fit"),
         ),
@@ -177,8 +215,9 @@ KERNEL = Kernel(
     reference=reference,
     vendor=vendor,
     valid=valid,
-    parts=tuple({"VARIANT": (variant,), **choices} for variant, choices in VARIANTS.items()),
+    parts=tuple(parts()),
     default=default,
     draw=draw,
+    estimate=estimate,
     flops=flops,
 )

@@ -66,7 +66,7 @@ def persistent(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str
     described = (
         TensorDescriptor(*left.lies(K, block_k)),
         TensorDescriptor(*right.lies(K, block_k)),
-        TensorDescriptor(out, list(out.shape), [out.stride(0), 1], [config["BLOCK_M"], config["BLOCK_N"]]),
+        TensorDescriptor(out, list(problem.sizes[:2]), [out.stride(0), 1], [config["BLOCK_M"], config["BLOCK_N"]]),
     )
     summing = (left.scales, right.scales, tensors.get("partials"), tensors["arrived"])
     slots = tile_count(problem, config) * config["SPLIT_K"]

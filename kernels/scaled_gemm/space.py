@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tuner.kernels.shared.roles import ONE_CHOICE, ROWS, WIDTHS, Roles, divides, is_narrowest
+from tuner.kernels.shared.product_rows import aligned_first, may_align, unaligned
+from tuner.kernels.shared.roles import (
+    MOST_DEEP_COLUMNS,
+    ONE_CHOICE,
+    ROWS,
+    WIDTHS,
+    WITHOUT_ROLES,
+    Roles,
+    divides,
+    is_narrowest,
+)
 from tuner.kernels.shared.tiling import (
     accumulators_fit,
     has_steps,
@@ -32,6 +42,16 @@ def is_promoted(problem: Problem) -> bool:
     return bool(problem["scales"] == "block" or problem["accumulate"] == "fp32")
 
 
+def scales_unaligned(problem: Problem) -> bool:
+    """Return whether columns of scales of a's blocks, M numbers each, are not aligned to 16 bytes."""
+    return bool(problem["scales"] == "block" and problem["M"] % 4)
+
+
+def copies_scales(problem: Problem, config: Mapping[str, Any]) -> bool:
+    """Return whether a config copies the scales of a's blocks to aligned columns; only warps with roles need them."""
+    return bool(config["ALIGN"] and config["VARIANT"] in WITH_ROLES and scales_unaligned(problem))
+
+
 def tile_of_roles(problem: Problem, config: Mapping[str, Any]) -> Roles:
     """Return the tile of warps with roles."""
     left, columns = config["BLOCK_M"], config["BLOCK_N"]
@@ -55,8 +75,13 @@ def staging_slots(problem: Problem, config: Mapping[str, Any], programs: int) ->
 
     Of two, one is written while the other is stored.
     """
-    one_each = tile_count(problem, config) <= programs and config["SPLIT_K"] == 1
+    one_each = tile_count(problem, config) * config["SPLIT_K"] <= programs and not shares_evenly(config)
     return 0 if one_each else min(2, tile_of_roles(problem, config).chunks)
+
+
+def shares_evenly(config: Mapping[str, Any]) -> bool:
+    """Return whether warps with roles share the steps of all tiles evenly; more slices are equal parts of a tile."""
+    return bool(config["VARIANT"] in WITH_ROLES and config["SPLIT_K"] == 2)
 
 
 WITH_ROLES = ("specialized", "swapped")
@@ -68,9 +93,15 @@ DESCRIBED = ("persistent", *WITH_ROLES)
 SIDES = (16, 32, 64, 128, 256)
 """Rows or columns of the tiles that tensor cores multiply."""
 
+AS_IT_LIES: Mapping[str, tuple[Value, ...]] = {"ALIGN": (False,)}
+"""Choices of variants that never copy their factors."""
+DEFAULTS: Mapping[str, Value] = {**WITHOUT_ROLES, "PROGRAMS": 1, "ALIGN": False}
+"""Values of the knobs that a variant does not use."""
+
 _ROLES: Mapping[str, tuple[Value, ...]] = {
-    "BLOCK_K": (128,),
-    "SPLIT_K": (1, 2),
+    "BLOCK_K": (128, 256),
+    "GROUP_M": (1,),  # `walked_together` decides
+    "SPLIT_K": (1, 2, 3, 4, 6, 8),
     "PROGRAMS": (1,),
     "num_warps": (4,),
     "num_stages": (14,),
@@ -81,6 +112,7 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "BLOCK_M": SIDES,
         "BLOCK_N": SIDES,
         "BLOCK_K": (64, 128, 256),
+        "SPLIT_K": (1, 2, 4, 8, 16),
         "PROGRAMS": (1,),
         **ONE_CHOICE,
         "num_stages": (2, 3, 4, 5, 6),
@@ -89,6 +121,7 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "BLOCK_M": SIDES,
         "BLOCK_N": SIDES,
         "BLOCK_K": (128, 256),
+        "SPLIT_K": (1, 2, 4, 8, 16),
         **ONE_CHOICE,
         "num_warps": (4, 8),  # more only divide their work
         "num_stages": (3, 4, 5, 6),  # with two the copy engine waits for the tensor cores
@@ -103,14 +136,35 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "SPLIT_K": (1,),
         "PROGRAMS": (1,),
         **ONE_CHOICE,
+        **AS_IT_LIES,
         "num_stages": (1,),
     },
 }
 """Choices of each variant; a knob that is missing has all its choices."""
 
 
+def parts() -> Iterator[Mapping[str, tuple[Value, ...]]]:
+    """Yield the choices that go together: those of each variant, and fewer for warps with roles.
+
+    Their groups divide the rows, and deep steps are for small tiles.
+    """
+    for variant, choices in VARIANTS.items():
+        if variant not in WITH_ROLES:
+            yield {"VARIANT": (variant,), **choices}
+            continue
+        left, right = ("BLOCK_N", "BLOCK_M") if variant == "swapped" else ("BLOCK_M", "BLOCK_N")
+        one = {"VARIANT": (variant,), **choices}
+        for rows in ROWS:
+            groups = tuple(groups for groups in (1, 2, 3) if divides(rows, groups))
+            yield {**one, left: (rows,), "BLOCK_K": (BLOCK,), "GROUPS": groups}
+        deep = tuple(width for width in WIDTHS if width <= MOST_DEEP_COLUMNS)
+        yield {**one, left: (64,), right: deep, "BLOCK_K": (2 * BLOCK,), "GROUPS": (1,), "WIDE": (False,)}
+
+
 def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Return whether a config is feasible."""
+    if config["ALIGN"] and unaligned(problem) and not may_align(problem):
+        return False
     return (
         # Tensor cores multiply e4m3 from Ada on; earlier cards do not even convert it.
         limits.capability >= (8, 9)
@@ -127,7 +181,11 @@ def tiles_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bo
     """Return whether the kernel that reads through pointers can run a config."""
     # wgmma reads shared memory, so the step in use stays there; older instructions copy it to registers first.
     buffers = config["num_stages"] - (0 if wgmma(config, limits) else 1)
-    return sums_fit(problem, config, limits) and buffers * stage_bytes(problem, config) <= limits.shared_bytes
+    return (
+        (not config["ALIGN"] or len(aligned_first(problem, config)) > 0)
+        and sums_fit(problem, config, limits)
+        and buffers * stage_bytes(problem, config) <= limits.shared_bytes
+    )
 
 
 def wgmma(config: Mapping[str, Any], limits: Limits) -> bool:
@@ -151,11 +209,9 @@ def sums_held(problem: Problem, config: Mapping[str, Any], limits: Limits) -> in
     return tile + min(tile, config["num_warps"] * 16 * columns)
 
 
-def descriptors_can(problem: Problem, limits: Limits) -> bool:
-    """Return whether the copy engine, which Hopper introduced, can read the operands: rows aligned to 16 bytes."""
-    _, N, K = problem.sizes
-    rows = K * itemsize(problem.dtype), N * itemsize(problem["out_dtype"])
-    return limits.capability >= (9, 0) and all(row % 16 == 0 for row in rows)
+def descriptors_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Return whether the copy engine, which Hopper introduced, can read the operands, or copies if they need some."""
+    return limits.capability >= (9, 0) and config["ALIGN"] == bool(unaligned(problem))
 
 
 def persistent_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
@@ -164,7 +220,7 @@ def persistent_can(problem: Problem, config: Mapping[str, Any], limits: Limits) 
     shared = config["num_stages"] * stage_bytes(problem, config) + tile * itemsize(problem["out_dtype"])
     registers = sums_held(problem, config, limits) + 48 * config["num_warps"] * limits.warp_size
     return (
-        descriptors_can(problem, limits)
+        descriptors_can(problem, config, limits)
         and sums_fit(problem, config, limits)
         # If two programs fit a multiprocessor, one multiplies while the other waits. Each takes 1 KB of shared memory
         # for the system, and about 48 registers of each thread beside its sums.
@@ -179,19 +235,15 @@ def walked(problem: Problem, config: Mapping[str, Any]) -> int:
     return cdiv(size, config[side])
 
 
-def roles_can(problem: Problem, limits: Limits) -> bool:
-    """Return whether warps with roles can run a problem: on Hopper.
-
-    With scales of blocks, those of a are read as columns of M numbers, each aligned to 16 bytes.
-    """
-    of_blocks = problem["scales"] == "block"
-    return descriptors_can(problem, limits) and limits.capability[0] == 9 and (not of_blocks or problem["M"] % 4 == 0)
+def roles_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Return whether warps with roles can run a problem: on Hopper, if all that they read is aligned, or copied."""
+    return limits.capability[0] == 9 and config["ALIGN"] == (bool(unaligned(problem)) or scales_unaligned(problem))
 
 
 def specialized_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Return whether the kernel whose warps have roles can run a config."""
     rows = config["BLOCK_N" if config["VARIANT"] == "swapped" else "BLOCK_M"]
-    if not divides(rows, config["GROUPS"]) or not roles_can(problem, limits):
+    if not divides(rows, config["GROUPS"]) or not roles_can(problem, config, limits):
         return False
     tile, (M, N, _) = tile_of_roles(problem, config), problem.sizes
     left, right = (N, M) if config["VARIANT"] == "swapped" else (M, N)
@@ -200,6 +252,10 @@ def specialized_can(problem: Problem, config: Mapping[str, Any], limits: Limits)
         # a step, which take turns with their sums, it would be slower.
         (problem["scales"] == "tensor" or (config["VARIANT"] == "specialized" and tile.columns in (64, BLOCK)))
         and (not tile.wide or tile.can_be_wide)
+        # Deeper steps are for sums that stay in the tensor cores, and for small tiles.
+        and (
+            tile.block_k == BLOCK or (not tile.promoted and tile.left_rows == 64 and tile.columns <= MOST_DEEP_COLUMNS)
+        )
         and tile.fits(staging_slots(problem, config, limits.sm_count))
         and is_narrowest(left, right, tile, config["SPLIT_K"], limits.sm_count)
     )
@@ -216,4 +272,8 @@ _CAN = {
 
 def worth_slicing(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Return whether slices along K give idle multiprocessors work that outweighs adding up their sums."""
-    return has_steps(problem, config) and slices_fill(problem, config, limits)
+    if not has_steps(problem, config):
+        return False
+    if config["VARIANT"] in WITH_ROLES and not shares_evenly(config):  # one wave of slices, more than half full
+        return limits.sm_count < 2 * tile_count(problem, config) * config["SPLIT_K"] <= 2 * limits.sm_count
+    return slices_fill(problem, config, limits)

@@ -9,18 +9,20 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
 
 from tuner.kernels.scaled_gemm.factors import Rows, factors
-from tuner.kernels.scaled_gemm.space import BLOCK, is_promoted, staging_slots, swapped, tile_of_roles
+from tuner.kernels.scaled_gemm.space import BLOCK, is_promoted, shares_evenly, staging_slots, swapped, tile_of_roles
+from tuner.kernels.shared.roles import walked_together
 from tuner.kernels.shared.specialized import gemm_specialized, of_parts
-from tuner.kernels.shared.tiling import tile_count
+from tuner.kernels.shared.tiling import ALIGNED_BYTES, tile_count
 from tuner.kernels.shared.wide_wgmma import is_kept
-from tuner.kernels.spec import Launch, Problem, cdiv
+from tuner.kernels.spec import Launch, Problem, cdiv, itemsize
 
 
 def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any]) -> Launch:
     left, right = factors(problem, config, tensors)
     tile, tiles, K = tile_of_roles(problem, config), tile_count(problem, config), problem["K"]
-    of_blocks, shared = problem["scales"] == "block", config["SPLIT_K"] > 1
-    programs = tensors["arrived"].shape[0] // (tile.groups if shared else 1)
+    of_blocks, shared, slices = problem["scales"] == "block", shares_evenly(config), config["SPLIT_K"]
+    counters = tensors["arrived"].shape[0]
+    programs = counters // tile.groups if shared else counters if slices == 1 else tiles * slices
     slots = staging_slots(problem, config, programs)
     scale_left = left.scales
     if of_blocks:
@@ -34,11 +36,11 @@ def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[st
     def piece(part: int) -> GluonDescriptor:
         out, block = tensors["out"], [tile.rows, tile.chunk(part)]
         block = block[::-1] if swapped(config) else block
-        return in_gluon(_GLUON[problem["out_dtype"]], out, list(out.shape), [out.stride(0), 1], block)
+        return in_gluon(_GLUON[problem["out_dtype"]], out, list(problem.sizes[:2]), [out.stride(0), 1], block)
 
     return Launch(
         gemm_specialized,
-        grid=(min(programs, tiles * config["SPLIT_K"]),),
+        grid=(min(programs, tiles * slices),),
         args=(
             of_factor(left)(tile.rows),
             *of_parts(tile, of_factor(right)),
@@ -48,15 +50,14 @@ def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[st
             *(left.count, right.count, K),
             *(left.scale_strides[1], *right.scale_strides),
             tiles if shared else 0,
-            config["GROUP_M"],
+            walked_together(left.count, right.count, tile),
         ),
         kwargs={
             **tile.compiled_in(slots),
             "WIDE": tile.wide and is_kept(),
-            "SPLIT_K": 1,
+            "SPLIT_K": 1 if shared else slices,
             "STREAM_K": shared,
-            # A program's share decides how a sum is cut, and a tile's columns have one scale of blocks.
-            **dict.fromkeys(("LEFT_EACH", "RIGHT_EACH"), int(not shared and not of_blocks)),
+            **moved_back(problem, config),
             "SWAPPED": swapped(config),
             "LEFT_ACROSS_K": False,
             "RIGHT_ACROSS_K": False,
@@ -66,6 +67,21 @@ def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[st
             "num_warps": config["num_warps"],
         },
     )
+
+
+def moved_back(problem: Problem, config: Mapping[str, Any]) -> dict[str, int]:
+    """Return LEFT_EACH and RIGHT_EACH: multiples of rows and columns to which the last tile is moved back.
+
+    A box of the copy engine begins at a multiple of 16 bytes of a contiguous row: of out, and of scales of a's blocks.
+    A tile's columns have one scale of blocks. If tiles are shared, a program's share decides how a sum is cut, so
+    neighbours' sums differ.
+    """
+    if shares_evenly(config):
+        return {"LEFT_EACH": 0, "RIGHT_EACH": 0}
+    if problem["scales"] == "block":
+        return {"LEFT_EACH": ALIGNED_BYTES // itemsize("fp32"), "RIGHT_EACH": 0}
+    each = ALIGNED_BYTES // itemsize(problem["out_dtype"])
+    return {"LEFT_EACH": each, "RIGHT_EACH": 1} if swapped(config) else {"LEFT_EACH": 1, "RIGHT_EACH": each}
 
 
 def in_gluon(dtype: Any, matrix: Any, shape: list[int], strides: list[int], block: list[int]) -> GluonDescriptor:

@@ -23,6 +23,18 @@ def corner_of(tile, M, N, group_m, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr)
 
 
 @triton.jit
+def multiple(number, VEC: tl.constexpr):
+    """Return the number, which must be a multiple of VEC, in a form from which the compiler derives that."""
+    return number // VEC * VEC
+
+
+@triton.jit
+def multiple_up(number, VEC: tl.constexpr):
+    """Return a number, rounded up to a multiple of VEC."""
+    return (number + VEC - 1) // VEC * VEC
+
+
+@triton.jit
 def inside(first, size, BLOCK: tl.constexpr, EACH: tl.constexpr):
     """Return the first row (or column) of a tile, moved back to a multiple of EACH if the tile would cross the edge.
 

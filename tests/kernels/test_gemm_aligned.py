@@ -17,10 +17,11 @@ from forks import printed
 from helpers import A100, B200, H200, wrongness
 
 from tuner.kernels.gemm import KERNEL
-from tuner.kernels.gemm.copies import factors_copied, of_copies
+from tuner.kernels.gemm.default import COPYING
 from tuner.kernels.gemm.estimate import estimate
-from tuner.kernels.gemm.rows import padded, unaligned
 from tuner.kernels.shared.aligned_rows import aligned_operand, copied
+from tuner.kernels.shared.product_copies import factors_copied, of_copies
+from tuner.kernels.shared.product_rows import padded, unaligned
 from tuner.measure.stand_ins import StandIn
 from tuner.search.space import feasible
 
@@ -222,7 +223,7 @@ def test_tiles_on_copies_are_those_of_the_least_estimate() -> None:
     rng, chosen = random.Random(0), 0
     for _ in range(12):
         asked = problem(M=rng.randint(2000, 9000), N=rng.randint(1000, 4000) | 1, K=rng.randint(60, 260), layout="tn")
-        tiles = [estimate(asked, config, H200.limits).us for config in factors_copied(asked, H200.limits)]
+        tiles = [estimate(asked, config, H200.limits).us for config in factors_copied(COPYING, asked, H200.limits)]
         default = KERNEL.default_config(asked, H200.limits)
         if default["ALIGN"] and default["VARIANT"] == "tiles":
             chosen += 1
@@ -237,7 +238,7 @@ def test_what_no_copy_can_replace_computes_no_other_default() -> None:
     for values in ({"M": 33}, {"M": 3, "N": 4097, "K": 4095}):
         asked = problem(**values)
         default = KERNEL.default_config(asked, H200.limits)
-        assert of_copies(asked, default, aligned, H200.limits) is default
+        assert of_copies(COPYING, asked, default, aligned, H200.limits) is default
 
 
 @pytest.mark.parametrize("values", [{"M": 33}, {"M": 3, "N": 4097, "K": 4095}, {"M": 4097, "dtype": "fp32"}])

@@ -27,7 +27,7 @@ def filled(name: str, operand: Operand, dice: np.random.Generator) -> Any:
     if name in ("arrived", "partials"):
         return np.zeros(size, NUMPY[operand.dtype])
     if name == "out" or name.startswith("aligned"):
-        return np.full(size, np.nan, np.float16)
+        return np.full(size, 99 if operand.dtype == "fp8e4m3" else np.nan, NUMPY[operand.dtype])
     if name.startswith("scale"):
         return dice.choice([0.5, 1.0, 2.0], size).astype(np.float32)
     return dice.integers(-2, 3, size).astype(NUMPY[operand.dtype])
@@ -150,8 +150,39 @@ def test_shared_tiles_are_joined(tile: tuple[int, int]) -> None:
         ({}, {"VARIANT": "specialized", "BLOCK_M": 128, "BLOCK_N": 128, "GROUPS": 2, "SPLIT_K": 2}),
         ({"scales": "block"}, {"VARIANT": "specialized", "BLOCK_M": 128, "BLOCK_N": 128, "GROUPS": 2, "SPLIT_K": 2}),
         ({"accumulate": "fast"}, {"VARIANT": "swapped", "BLOCK_M": 48, "BLOCK_N": 64, "GROUPS": 1, "SPLIT_K": 2}),
+        ({"accumulate": "fast"}, {"VARIANT": "swapped", "BLOCK_M": 48, "BLOCK_N": 64, "GROUPS": 1, "BLOCK_K": 256}),
     ],
 )
 @pytest.mark.parametrize("limits", [FEW, H200.limits], ids=["waves", "one wave"])
 def test_scales_are_applied_to_tiles(values: dict[str, object], config: dict[str, Any], limits: Limits) -> None:
     product("scaled_gemm", {"M": 204, "N": 264, "K": 528, "out_dtype": "fp16", **values}, config, limits)
+
+
+@pytest.mark.parametrize(
+    ("values", "config", "limits"),
+    [
+        ({}, {"VARIANT": "specialized", "BLOCK_M": 64, "BLOCK_N": 80, "GROUPS": 1}, FEW),
+        ({"accumulate": "fast"}, {"VARIANT": "swapped", "BLOCK_M": 40, "BLOCK_N": 128, "GROUPS": 2}, H200.limits),
+        ({"scales": "block"}, {"VARIANT": "specialized", "BLOCK_M": 64, "BLOCK_N": 64, "GROUPS": 1}, FEW),
+    ],
+)
+def test_operands_in_8_bits_that_are_not_aligned_are_copied(
+    values: dict[str, object], config: dict[str, Any], limits: Limits
+) -> None:
+    odd = {"M": 75, "N": 173, "K": 139, "out_dtype": "fp16", **values}
+    product("scaled_gemm", odd, {**config, "ALIGN": True}, limits)
+
+
+@pytest.mark.parametrize(
+    ("values", "config"),
+    [
+        ({}, {"VARIANT": "specialized", "BLOCK_M": 64, "BLOCK_N": 80, "GROUPS": 1, "SPLIT_K": 3}),
+        ({"scales": "block"}, {"VARIANT": "specialized", "BLOCK_M": 128, "BLOCK_N": 128, "GROUPS": 2, "SPLIT_K": 4}),
+        (
+            {"accumulate": "fast"},
+            {"VARIANT": "swapped", "BLOCK_M": 48, "BLOCK_N": 64, "GROUPS": 1, "WIDE": True, "SPLIT_K": 3},
+        ),
+    ],
+)
+def test_slices_of_8_bit_products_are_added(values: dict[str, object], config: dict[str, Any]) -> None:
+    product("scaled_gemm", {"M": 140, "N": 264, "K": 1040, "out_dtype": "fp16", **values}, config, H200.limits)

@@ -11,6 +11,7 @@ from helpers import A100, B200, H200, RTX_4090, drawn
 
 from tuner import catalog
 from tuner.errors import UsageError
+from tuner.kernels.scaled_gemm.default import by_rules
 from tuner.kernels.spec import Config, Launch, Operand, Problem, Value
 from tuner.measure import check, tensors
 from tuner.measure.stand_ins import StandIn
@@ -144,8 +145,10 @@ class TestLaunch:
         assert launched(aligned, specialized, scale_a=(1, 1030)).fn.__name__ == "scaled_tiles"
         for rows, there in ((1024, True), (1025, False), (1026, False)):
             asked = problem(rows, 4096, 4096, scales="block")
-            assert KERNEL.valid(asked, KERNEL.signature.config(specialized), H200.limits) is there
-            assert (KERNEL.default(asked, H200.limits)["VARIANT"] == "specialized") is there
+            for align in (False, True):
+                config = KERNEL.signature.config({**specialized, "ALIGN": align})
+                assert KERNEL.valid(asked, config, H200.limits) is (there is not align)
+            assert (KERNEL.default(asked, H200.limits)["ALIGN"]) is not there
             assert KERNEL.valid(problem(rows, 4096, 4096), KERNEL.signature.config(specialized), H200.limits)
 
     def test_shared_tiles_go_there_whole_since_the_workspace_is_not_for_slices(self) -> None:
@@ -251,11 +254,11 @@ class TestSpace:
     def test_each_card_has_the_variants_that_it_can_run(
         self, card: Device, accumulate: str, variants: set[str]
     ) -> None:
-        space = drawn(KERNEL, problem(512, 512, 512, accumulate=accumulate), card.limits, count=100)
+        space = drawn(KERNEL, problem(2048, 2048, 512, accumulate=accumulate), card.limits, count=40)
         assert {config["VARIANT"] for config in space} == variants
 
     def test_a_step_has_one_scale_of_each_block(self) -> None:
-        space = drawn(KERNEL, problem(512, 512, 512, scales="block"), H200.limits, count=100)
+        space = drawn(KERNEL, problem(512, 512, 512, scales="block"), H200.limits, count=40)
         assert {config["BLOCK_K"] for config in space} == {64, 128}
 
     def test_scales_that_come_with_the_tiles_take_memory(self) -> None:
@@ -277,7 +280,7 @@ class TestSpace:
 )
 def test_warps_have_roles_if_sums_leave_the_tensor_cores(values: dict[str, object], variant: str) -> None:
     asked = KERNEL.signature.problem(values)
-    assert KERNEL.default(asked, H200.limits)["VARIANT"] == variant
+    assert by_rules(asked, H200.limits)["VARIANT"] == variant
     assert KERNEL.default(asked, B200.limits)["VARIANT"] != "specialized"
 
 
@@ -289,7 +292,7 @@ def launched_with_workspace(asked: Problem, config: Config) -> tuple[Launch, Map
 
 def test_warps_with_roles_share_tiles_that_would_leave_half_of_the_card_idle() -> None:
     asked = problem(256, 4096, 14336)
-    config = KERNEL.default_config(asked, H200.limits)
+    config = KERNEL.signature.config(by_rules(asked, H200.limits))
     assert (config["VARIANT"], config["BLOCK_N"], config["SPLIT_K"]) == ("specialized", 128, 2)
     launch, work = launched_with_workspace(asked, config)
     assert launch.grid == (128,)  # half of one of 64 tiles for each
@@ -298,11 +301,22 @@ def test_warps_with_roles_share_tiles_that_would_leave_half_of_the_card_idle() -
     assert launched_with_workspace(more, config)[0].grid == (132,)  # 8 of 11 of one of 96
 
 
+@pytest.mark.parametrize(("slices", "programs", "split_k"), [(2, 64, 1), (3, 96, 3), (4, 128, 4)])
+def test_two_slices_are_even_shares_and_more_are_equal_parts(slices: int, programs: int, split_k: int) -> None:
+    asked = problem(256, 2048, 8192)
+    config = KERNEL.signature.config({**TILE, "VARIANT": "specialized", "SPLIT_K": slices, "num_stages": 14})
+    launch, work = launched_with_workspace(asked, config)
+    assert launch.grid == (programs,)
+    assert (launch.kwargs["SPLIT_K"], launch.kwargs["STREAM_K"]) == (split_k, slices == 2)
+    assert work["arrived"].shape == (2 * (132 if slices == 2 else 32),)
+    assert work["partials"].shape == (132 if slices == 2 else programs, 128, 128)
+
+
 @pytest.mark.parametrize(
     "asked", [problem(256, 6144, 4096), problem(1024, 4096, 14336, scales="block")], ids=["96 tiles", "256 tiles"]
 )
 def test_warps_with_roles_have_whole_tiles_that_fill_more_of_it(asked: Problem) -> None:
-    config = KERNEL.default_config(asked, H200.limits)
+    config = KERNEL.signature.config(by_rules(asked, H200.limits))
     assert (config["VARIANT"], config["BLOCK_N"], config["SPLIT_K"]) == ("specialized", 128, 1)
     launch, work = launched_with_workspace(asked, config)
     assert set(work) == {"arrived"}

@@ -20,8 +20,8 @@ from tuner.api.app import create_app
 from tuner.db.store import Store
 from tuner.errors import KernelFault, UsageError
 from tuner.kernels.gemm import call as gemm_call
-from tuner.kernels.gemm.rows import LONGEST_ROW
 from tuner.kernels.scaled_gemm import call as scaled_call
+from tuner.kernels.shared.product_rows import LONGEST_ROW
 from tuner.kernels.spec import MAX_SIZE, Attribute, Dim, Knob, Signature, SizeLimit
 from tuner.launching import calls
 from tuner.records.signatures import signature_from_json

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tuner import ops
 from tuner.errors import UsageError
-from tuner.kernels.gemm.rows import LONGEST_ROW
+from tuner.kernels.shared.product_rows import LONGEST_ROW
 from tuner.kernels.spec import MAX_SIZE
 from tuner.launching.calls import PREPARED
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tuner.kernels.gemm.rows import lying, transposed
-from tuner.kernels.gemm.space import DESCRIBED, aligned_first
 from tuner.kernels.shared.aligned_rows import aligned_operand, copied
+from tuner.kernels.shared.product_rows import aligned_first, dtype_of, lying, transposed
 from tuner.kernels.shared.tiling import describable
 from tuner.kernels.spec import Launch, Operand, Problem
 
@@ -17,7 +16,7 @@ def aligned_workspace(problem: Problem, config: Mapping[str, Any]) -> Mapping[st
     is_t = _transposed(problem)
     sizes = {name: (problem[rows], problem[along]) for name, (rows, along) in lying(problem).items()}
     return {
-        f"aligned_{name}": aligned_operand(*sizes[name], problem.dtype, is_t[name])
+        f"aligned_{name}": aligned_operand(*sizes[name], dtype_of(problem, name), is_t[name])
         for name in aligned_first(problem, config)
     }
 
@@ -32,7 +31,7 @@ def with_aligned_rows(
     """
     is_t = _transposed(problem)
     replaced = [name for name in is_t if f"aligned_{name}" in tensors]
-    if config["VARIANT"] in DESCRIBED:
+    if config["VARIANT"] != "tiles":
         replaced = [name for name in replaced if not describable(tensors[name], is_t[name])]
     pairs = {name: (tensors[name], tensors[f"aligned_{name}"], is_t[name]) for name in replaced}
     read, written = [pair for name, pair in pairs.items() if name != "out"], pairs.get("out")

@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from operator import itemgetter
+from typing import Any
 
-from tuner.kernels.gemm.estimate import estimate
-from tuner.kernels.gemm.rows import unaligned
-from tuner.kernels.gemm.space import DEFAULTS, valid
+from tuner.kernels.shared.product_rows import unaligned
 from tuner.kernels.shared.tiling import rows_walked
-from tuner.kernels.spec import Limits, Problem, Value
+from tuner.kernels.spec import Cost, Limits, Problem, Value
 
 
 @dataclass(frozen=True)
@@ -32,15 +31,29 @@ class CopiesSettings:
         (64, 32, 4), (32, 64, 4), (32, 32, 4),
     )  # fmt: skip
     """Rows, columns and warps of a tile of `tiles`."""
-    steps: tuple[tuple[int, int], ...] = ((64, 4), (64, 3), (32, 4))
-    """Elements along K of a step, and stages, of `tiles`."""
 
 
 SETTINGS = CopiesSettings()
 
 
+@dataclass(frozen=True)
+class Copying:
+    """Parts of an op that the choice needs."""
+
+    estimate: Callable[[Problem, Mapping[str, Any], Limits], Cost]
+    valid: Callable[[Problem, Mapping[str, Any], Limits], bool]
+    others: Mapping[str, Value]
+    """Knobs of `tiles` beside its tile, steps and warps."""
+    steps: tuple[tuple[int, int], ...]
+    """Elements along K of a step, and stages, of `tiles`."""
+
+
 def of_copies(
-    problem: Problem, as_it_lies: Mapping[str, Value], aligned: Callable[[], Mapping[str, Value]], limits: Limits
+    op: Copying,
+    problem: Problem,
+    as_it_lies: Mapping[str, Value],
+    aligned: Callable[[], Mapping[str, Value]],
+    limits: Limits,
 ) -> Mapping[str, Value]:
     """Return the config with copies of the least estimated time, or `as_it_lies`.
 
@@ -51,31 +64,33 @@ def of_copies(
         as_it_lies: the default without copies.
         aligned: returns the default of the problem with aligned rows.
     """
-    us = estimate(problem, as_it_lies, limits).us
+    us = op.estimate(problem, as_it_lies, limits).us
     if as_it_lies["VARIANT"] == "vectors" or us < SETTINGS.least_us:
         return as_it_lies
     choices = [(us, as_it_lies)]
-    for config in all_copied(problem, aligned(), limits):
-        choices.append((estimate(problem, config, limits).us, config))
-    for config in factors_copied(problem, limits):
-        choices.append((SETTINGS.pointers * estimate(problem, config, limits).us, config))
+    for config in all_copied(op, problem, aligned(), limits):
+        choices.append((op.estimate(problem, config, limits).us, config))
+    for config in factors_copied(op, problem, limits):
+        choices.append((SETTINGS.pointers * op.estimate(problem, config, limits).us, config))
     return min(choices, key=itemgetter(0))[1]
 
 
-def all_copied(problem: Problem, aligned: Mapping[str, Value], limits: Limits) -> Iterator[Mapping[str, Value]]:
+def all_copied(
+    op: Copying, problem: Problem, aligned: Mapping[str, Value], limits: Limits
+) -> Iterator[Mapping[str, Value]]:
     """Yield the default of aligned rows, on copies of all operands that are not aligned, if it is feasible."""
     copied = {**aligned, "ALIGN": True}
-    if valid(problem, copied, limits):
+    if op.valid(problem, copied, limits):
         yield copied
 
 
-def factors_copied(problem: Problem, limits: Limits) -> Iterator[Mapping[str, Value]]:
+def factors_copied(op: Copying, problem: Problem, limits: Limits) -> Iterator[Mapping[str, Value]]:
     """Yield feasible configs of `tiles` on copies of the factors, if the output is not aligned."""
     if "out" not in unaligned(problem):
         return
-    for (block_m, block_n, warps), (block_k, stages) in product(SETTINGS.tiles, SETTINGS.steps):
+    for (block_m, block_n, warps), (block_k, stages) in product(SETTINGS.tiles, op.steps):
         config: dict[str, Value] = {
-            **DEFAULTS,
+            **op.others,
             "ALIGN": True,
             "BLOCK_M": block_m,
             "BLOCK_N": block_n,
@@ -83,9 +98,8 @@ def factors_copied(problem: Problem, limits: Limits) -> Iterator[Mapping[str, Va
             "GROUP_M": rows_walked(problem, block_m),
             "VARIANT": "tiles",
             "SPLIT_K": 1,
-            "STORES": 1,
             "num_warps": warps,
             "num_stages": stages,
         }
-        if valid(problem, config, limits):
+        if op.valid(problem, config, limits):
             yield config

@@ -1,0 +1,65 @@
+"""The config of warps with roles that the estimate of scaled_gemm finds fastest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+
+from tuner.kernels.scaled_gemm.estimate import estimate
+from tuner.kernels.scaled_gemm.space import BLOCK, VARIANTS, is_promoted, scales_unaligned, valid
+from tuner.kernels.shared.first_cost import least, likely_tiles
+from tuner.kernels.shared.product_estimate import COEFFICIENTS
+from tuner.kernels.shared.product_rows import unaligned
+from tuner.kernels.shared.roles import MOST_DEEP_COLUMNS, parts
+from tuner.kernels.spec import Limits, Problem, Value
+
+
+@dataclass(frozen=True)
+class AlternativesSettings:
+    """Which configs are estimated, and how; as for gemm, since nothing is fitted to 8-bit products."""
+
+    slices: float = 1.03
+    """Factor on the estimates of slices, which err most."""
+    tiles: float = 1.1
+    """Factor on the estimate of `tiles`: with few rows they take up to 1.19 times theirs (docs/studies/kernels.md)."""
+    least_rows: int = 17
+    """Rows and columns of the product from which the estimate is used."""
+
+
+SETTINGS = AlternativesSettings()
+
+
+def alternative(
+    problem: Problem, rules: Mapping[str, Value], limits: Limits, settings: AlternativesSettings = SETTINGS
+) -> Mapping[str, Value]:
+    """Return the config of warps with roles with the least estimate if it is below that of the rules, else theirs.
+
+    The rules are good for few rows.
+    """
+    few = min(problem["M"], problem["N"]) < settings.least_rows
+    if few or limits.capability[0] != 9 or unaligned(problem) or scales_unaligned(problem):
+        return rules
+
+    def cost_us(config: Mapping[str, Value]) -> float:
+        return estimate(problem, config, limits).us * (settings.slices if config["SPLIT_K"] != 1 else 1.0)
+
+    most = estimate(problem, rules, limits).us * (settings.tiles if rules["VARIANT"] == "tiles" else 1.0)
+    return least(_plausible(problem, limits), rules, most, cost_us, lambda config: valid(problem, config, limits))
+
+
+def _plausible(problem: Problem, limits: Limits) -> Iterator[Mapping[str, Value]]:
+    """Yield the configs of the tiles with the least first cost. Some are not feasible."""
+    promoted, cycles = is_promoted(problem), 0.0
+    if promoted:
+        cycles = COEFFICIENTS.promoted_cycles + (COEFFICIENTS.scaled_cycles if problem["scales"] == "block" else 0.0)
+    for tile in likely_tiles(problem, limits, _SLICES, promoted_cycles=cycles):
+        composed = len(parts(tile.width)) > 1
+        wide = composed and tile.rows == 64 * tile.groups and not promoted
+        deep = not promoted and tile.rows == 64 and tile.width <= MOST_DEEP_COLUMNS
+        for depth, is_wide in product((BLOCK, 2 * BLOCK) if deep else (BLOCK,), (True, False) if wide else (False,)):
+            if depth == BLOCK or not is_wide:
+                yield {**tile.knobs(depth, is_wide), "PROGRAMS": 1}
+
+
+_SLICES = tuple(int(str(slices)) for slices in VARIANTS["specialized"]["SPLIT_K"])

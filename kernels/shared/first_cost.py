@@ -1,0 +1,135 @@
+"""A first cost of tiles of warps with roles, which selects those that the estimate then compares.
+
+Of some 500 tiles, it leaves 40.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, NamedTuple
+
+from tuner.kernels.shared.roles import ROWS, WIDTHS, divides, parts
+from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize, next_power_of_2
+
+
+@dataclass(frozen=True)
+class FirstCostSettings:
+    """Figures of a card for the first cost. Cycles are those of a multiprocessor."""
+
+    tiles: int = 40
+    """Number of tiles that are estimated."""
+    step_bytes: int = 128
+    """Bytes along K of a step."""
+    products: float = 5200.0
+    """Products of a multiprocessor in a cycle, times the bytes of an element."""
+    loaded_bytes: float = 64.0
+    """Bytes that a multiprocessor loads in a cycle."""
+    stored_bytes: float = 25.0
+    """Bytes that a multiprocessor stores or adds up in a cycle."""
+    join_cycles: float = 2600.0
+    """Cycles in which slices wait for each other."""
+    added: float = 128.0
+    """Sums that a multiprocessor's threads add in a cycle."""
+
+
+SETTINGS = FirstCostSettings()
+
+_SHAPES = tuple(
+    (swapped, rows, groups)
+    for swapped, rows, groups in product((False, True), ROWS, (1, 2, 3))
+    if divides(rows, groups)
+)
+"""Shapes of the left side: if the factors are swapped, rows of a tile, and groups that share them."""
+
+
+class LikelyTile(NamedTuple):
+    """A tile of warps with roles and its first cost; tiles are ordered by that."""
+
+    cycles: float
+    waves: int
+    swapped: bool
+    rows: int
+    """Rows of the left factor."""
+    groups: int
+    """Groups that share the rows."""
+    width: int
+    """Rows of the right factor."""
+    slices: int
+
+    def knobs(self, block_k: int, wide: bool) -> dict[str, Value]:
+        """Return the knobs of its config that all products have, with steps of `block_k` elements along K."""
+        return {
+            "BLOCK_M": self.width if self.swapped else self.rows,
+            "BLOCK_N": self.rows if self.swapped else self.width,
+            "BLOCK_K": block_k,
+            "GROUP_M": 1,
+            "VARIANT": "swapped" if self.swapped else "specialized",
+            "SPLIT_K": self.slices,
+            "GROUPS": self.groups,
+            "WIDE": wide,
+            "ALIGN": False,
+            "num_warps": 4,
+            "num_stages": 14,
+        }
+
+
+def likely_tiles(
+    problem: Problem,
+    limits: Limits,
+    slices: Iterable[int],
+    *,
+    promoted_cycles: float = 0.0,
+    settings: FirstCostSettings = SETTINGS,
+) -> list[LikelyTile]:
+    """Return the tiles with the least first cost. Some are not feasible.
+
+    Args:
+        slices: choices for the slices along K.
+        promoted_cycles: cycles in which sums leave the tensor cores in each step; 0 if they stay.
+    """
+    return sorted(_tiles(problem, limits, tuple(slices), promoted_cycles, settings))[: settings.tiles]
+
+
+def _tiles(
+    problem: Problem, limits: Limits, choices: tuple[int, ...], promoted_cycles: float, settings: FirstCostSettings
+) -> Iterator[LikelyTile]:
+    M, N, K = problem.sizes
+    element, sm_count = itemsize(problem.dtype), limits.sm_count
+    steps = cdiv(K * element, settings.step_bytes)
+    for swapped, rows, groups in _SHAPES:
+        left, right = (N, M) if swapped else (M, N)
+        if rows > max(16, next_power_of_2(left)):
+            continue
+        high = cdiv(left, rows)
+        for width in WIDTHS:
+            if width > max(16, next_power_of_2(right)):
+                break
+            tiles = high * cdiv(right, width)
+            step = rows * width * settings.step_bytes / settings.products
+            if promoted_cycles:
+                in_turn = (step + rows * width / settings.added) / groups + promoted_cycles * len(parts(width, 128))
+                step = max(step, in_turn)
+            loaded = (min(rows, left) + min(width, right)) * settings.step_bytes / settings.loaded_bytes
+            for slices in choices:
+                if slices > 1 and not sm_count < 2 * tiles * slices <= 2 * sm_count:
+                    continue
+                waves = cdiv(tiles * slices, sm_count)
+                cost = waves * (cdiv(steps, slices) * max(step, loaded) + rows * width * 2 / settings.stored_bytes)
+                if slices > 1:
+                    cost += settings.join_cycles + (slices + 1) * rows * width * 4 / settings.stored_bytes
+                yield LikelyTile(cost, waves, swapped, rows, groups, width, slices)
+
+
+def least(
+    configs: Iterable[Mapping[str, Value]],
+    rules: Mapping[str, Value],
+    most_us: float,
+    cost_us: Callable[[Mapping[str, Any]], float],
+    is_valid: Callable[[Mapping[str, Any]], bool],
+) -> Mapping[str, Value]:
+    """Return the feasible config of the least cost in us if that is below `most_us`, else that of the rules."""
+    costs = ((cost_us(config), config) for config in configs)
+    faster = sorted((cost for cost in costs if cost[0] < most_us), key=lambda cost: cost[0])
+    return next((config for _, config in faster if is_valid(config)), rules)
