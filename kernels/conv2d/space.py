@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tuner.kernels.conv2d.copies import convolved, copies_can, may_copy
 from tuner.kernels.conv2d.layer import layer, product, steps, taps_steps
 from tuner.kernels.conv2d.patches import CHOICES, Patch, count, has_view, patches
 from tuner.kernels.conv2d.reference import precision
@@ -32,6 +33,7 @@ KNOBS = (
         "BLOCK_K", (16, 32, 64, 128), "channels of a step, or elements of a row of a window if that takes fewer steps"
     ),
     Knob("PATCH", tuple(range(CHOICES)), "which of the patches of BLOCK_M pixels boxes takes, by their number", 0),
+    Knob("COPY", (False, True), "copy x and weight first, with padding and aligned channels", False),
     Knob("GROUP_M", (1, 4, 8, 16), "rows of tiles walked together, for reuse in L2; not compiled in"),
     Knob("SPLIT_K", SPLITS, "slices along K of each tile", 1),
     Knob("num_warps", (2, 4, 8), "warps that share a tile and its accumulators"),
@@ -146,6 +148,11 @@ _CAN = {"tiles": tiles_can, "boxes": boxes_can, "specialized": specialized_can}
 def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Return whether a config is feasible."""
     part = next(part for part in PARTS if config["VARIANT"] in part["VARIANT"])
+    if config["COPY"]:
+        # Exact fp32 products take longer than their loads.
+        if not (may_copy(problem) and on_tensor_cores(problem) and copies_can(problem, config)):
+            return False
+        problem = convolved(problem, config)
     return bool(
         all(config[name] in choices for name, choices in part.items())
         and suits(product(problem), config, limits)
