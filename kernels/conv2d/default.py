@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from itertools import product as product_of
 from typing import Any
 
-from tuner.kernels.conv2d.layer import layer, product, steps
+from tuner.kernels.conv2d.copies import convolved, copied_bytes, may_copy
+from tuner.kernels.conv2d.layer import has_runs, layer, product, run_of, steps
 from tuner.kernels.conv2d.patches import patches
 from tuner.kernels.conv2d.space import SPLITS, on_tensor_cores, tile_count, valid
-from tuner.kernels.shared.tiling import rows_walked, stage_bytes
+from tuner.kernels.shared.tiling import ALIGNED_BYTES, rows_walked, stage_bytes
+from tuner.kernels.shared.windows import power_of_2_in
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize
 
 
@@ -37,6 +39,12 @@ class DefaultSettings:
     """The same if warps have roles: each group joins its own half."""
     beginning: float = 1.3e7
     """Cost of a tile's first loads and its last stores, in the same unit, for a tile of 128 x 128."""
+    gathering: float = 150.0
+    """Cost of a load of `tiles` that is narrower than 16 bytes, in the same unit."""
+    copying: float = 1.0
+    """Cost of a byte that a copy reads or writes, on one multiprocessor of all, in the same unit."""
+    launching: float = 6.0e6
+    """Cost of a launch that copies, in the same unit."""
     most_in_flight: int = 4
     """Most steps of a program whose waits are counted as shared."""
     shown: float = 0.88
@@ -59,23 +67,32 @@ STAGES: Mapping[str, tuple[int, ...]] = {"tiles": (4, 3, 2), "boxes": (5, 4, 3),
 
 
 def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
-    """Return the feasible config whose waves take least; with patches if the copy engine can."""
+    """Return the feasible config whose waves take least; with patches if the copy engine can, also of a copy."""
     for *_, config in sorted(candidates(problem, limits), key=lambda found: found[:2]):
         if valid(problem, config, limits):
             return config
     small: dict[str, Value] = {"VARIANT": "tiles", "BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_K": 16, "PATCH": 0}
-    return small | {"GROUP_M": 1, "SPLIT_K": 1, "num_warps": 2, "num_stages": 2}
+    return small | {"COPY": False, "GROUP_M": 1, "SPLIT_K": 1, "num_warps": 2, "num_stages": 2}
 
 
 def candidates(problem: Problem, limits: Limits) -> Iterator[tuple[bool, float, dict[str, Value]]]:
     """Yield configs of each variant: whether their steps waste reads, and the cost of their waves."""
-    counted = {depth: steps(problem, depth) for depth in DEPTHS}
-    least = min(depth * count for depth, count in counted.items())
+    for copies in (False, True) if may_copy(problem) and on_tensor_cores(problem) else (False,):
+        yield from of_tiles(problem, limits, {"COPY": copies})
+
+
+def of_tiles(
+    problem: Problem, limits: Limits, given: Mapping[str, Value]
+) -> Iterator[tuple[bool, float, dict[str, Value]]]:
+    """Yield what `candidates` does, with or without COPY."""
+    counted_by = {variant: step_counts(problem, {**given, "VARIANT": variant}) for variant in STAGES}
     for (block_m, block_n), variant in product_of(SETTINGS.tile_speeds, STAGES):
+        counted = counted_by[variant]
+        least = min(depth * count for depth, count in counted.items())
         by_engine = block_m >= 64 and block_n >= 64 and on_tensor_cores(problem) and patches(problem, block_m)
         if variant != "tiles" and not by_engine:
             continue
-        tile: dict[str, Value] = {"VARIANT": variant, "BLOCK_M": block_m, "BLOCK_N": block_n, "PATCH": 0}
+        tile: dict[str, Value] = {**given, "VARIANT": variant, "BLOCK_M": block_m, "BLOCK_N": block_n, "PATCH": 0}
         tile["GROUP_M"] = walked(problem, block_m)
         count = tile_count(problem, tile)
         splits = SPLITS if count <= limits.sm_count else (1,)
@@ -92,6 +109,11 @@ def candidates(problem: Problem, limits: Limits) -> Iterator[tuple[bool, float, 
                 yield wasteful, cost(problem, sliced, limits, count * slices, counted[block_k] / slices), sliced
 
 
+def step_counts(problem: Problem, config: Mapping[str, Value]) -> dict[int, int]:
+    """Return the number of steps along K of each depth."""
+    return {depth: steps(convolved(problem, {**config, "BLOCK_K": depth}), depth) for depth in DEPTHS}
+
+
 def cost(problem: Problem, config: Mapping[str, Any], limits: Limits, programs: int, count: float) -> float:
     """Return the cost of programs with a number of steps each, in elements of a tile times K.
 
@@ -101,11 +123,24 @@ def cost(problem: Problem, config: Mapping[str, Any], limits: Limits, programs: 
     waves = cdiv(programs, limits.sm_count)
     together = min(waves, resident(problem, config, limits))
     in_flight = min(config["num_stages"] - (0 if has_roles else 1), SETTINGS.most_in_flight)
-    step = max(area * config["BLOCK_K"] / speed(problem, config), SETTINGS.waiting / (in_flight * together))
+    busy = area * config["BLOCK_K"] / speed(problem, config) + SETTINGS.gathering * narrow_loads(problem, config)
+    step = max(busy, SETTINGS.waiting / (in_flight * together))
     begun = 1 if has_roles else cdiv(waves, together)
     beginnings = SETTINGS.beginning * (begun + SETTINGS.shown * (waves - begun))
     joined = (SETTINGS.joining_by_roles if has_roles else SETTINGS.joining) * (config["SPLIT_K"] - 1)
-    return float(waves * count * step + (beginnings + joined) * area / 2**14)
+    copied = SETTINGS.copying * copied_bytes(problem, config) + SETTINGS.launching if config["COPY"] else 0.0
+    return float(waves * count * step + (beginnings + joined) * area / 2**14 + copied)
+
+
+def narrow_loads(problem: Problem, config: Mapping[str, Any]) -> float:
+    """Return the number of loads of a step of `tiles` if they are narrower than 16 bytes, else 0."""
+    if config["VARIANT"] != "tiles":
+        return 0.0
+    read, widest = convolved(problem, config), ALIGNED_BYTES // itemsize(problem.dtype)
+    runs = has_runs(read, config["BLOCK_K"])
+    unit = run_of(read).unit if runs else power_of_2_in(widest, layer(read).channels)
+    loads = (config["BLOCK_M"] + config["BLOCK_N"]) * config["BLOCK_K"] / unit
+    return loads if unit < widest else 0.0
 
 
 def speed(problem: Problem, config: Mapping[str, Any]) -> float:
@@ -134,7 +169,7 @@ def most_warps(problem: Problem, config: Mapping[str, Any], limits: Limits) -> i
     Tensor cores before Hopper read factors from registers, and channels that are not aligned are read one by one.
     """
     area, is_tiles = config["BLOCK_M"] * config["BLOCK_N"], config["VARIANT"] == "tiles"
-    by_element = is_tiles and layer(problem).channels * itemsize(problem.dtype) % 4 > 0
+    by_element = is_tiles and layer(convolved(problem, config)).channels * itemsize(problem.dtype) % 4 > 0
     in_registers = is_tiles and limits.capability[0] != 9 and area >= 128 * 128
     return 8 if area > 128 * 128 or in_registers or by_element or not on_tensor_cores(problem) else 4
 
