@@ -61,12 +61,12 @@ def convolved(problem: Problem, config: Mapping[str, Any]) -> Problem:
 def copies_can(problem: Problem, config: Mapping[str, Any]) -> bool:
     """Return whether the copies of a config are what its variant can read."""
     copy = copy_of(problem, config)
-    inner, columns = layer(copy.problem), layer(problem).columns
+    inner = layer(copy.problem)
     return (
         inner.depth <= MOST_ROWS
         and copy.pitch <= max(32, 2 * copy.run - 1)
-        # A product of matrices has one row of windows, evenly spaced.
-        and (config["VARIANT"] == "tiles" or not inner.is_matrix or copy.columns == columns.count * columns.stride)
+        # Windows of several columns and one row are no matrix: rows of images have gaps.
+        and inner.is_matrix == layer(problem).is_matrix
     )
 
 
