@@ -10,7 +10,7 @@ from typing import Any
 from tuner.kernels.conv2d.copies import convolved, copied_bytes, may_copy
 from tuner.kernels.conv2d.layer import has_runs, layer, product, run_of, steps
 from tuner.kernels.conv2d.patches import patches
-from tuner.kernels.conv2d.space import SPLITS, on_tensor_cores, tile_count, valid
+from tuner.kernels.conv2d.space import SPLITS, can_describe, on_tensor_cores, tile_count, valid
 from tuner.kernels.shared.tiling import ALIGNED_BYTES, rows_walked, stage_bytes
 from tuner.kernels.shared.windows import power_of_2_in
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize
@@ -85,11 +85,10 @@ def of_tiles(
     problem: Problem, limits: Limits, given: Mapping[str, Value]
 ) -> Iterator[tuple[bool, float, dict[str, Value]]]:
     """Yield what `candidates` does, with or without COPY."""
-    counted_by = {variant: step_counts(problem, {**given, "VARIANT": variant}) for variant in STAGES}
+    ways = {variant: way(problem, {**given, "VARIANT": variant}, limits) for variant in STAGES}
     for (block_m, block_n), variant in product_of(SETTINGS.tile_speeds, STAGES):
-        counted = counted_by[variant]
-        least = min(depth * count for depth, count in counted.items())
-        by_engine = block_m >= 64 and block_n >= 64 and on_tensor_cores(problem) and patches(problem, block_m)
+        found = ways[variant]
+        by_engine = block_m >= 64 and block_n >= 64 and found.is_described and patches(problem, block_m)
         if variant != "tiles" and not by_engine:
             continue
         tile: dict[str, Value] = {**given, "VARIANT": variant, "BLOCK_M": block_m, "BLOCK_N": block_n, "PATCH": 0}
@@ -103,19 +102,50 @@ def of_tiles(
             step = stage_bytes(product(problem), config)
             if step > SETTINGS.stage_bytes or step * stages > SETTINGS.shared_bytes:
                 continue
-            wasteful = block_k * counted[block_k] > SETTINGS.waste * least or num_warps < most
+            wasteful = block_k * found.steps[block_k] > SETTINGS.waste * found.least or num_warps < most
             for slices in splits:
                 sliced = config | {"SPLIT_K": slices}
-                yield wasteful, cost(problem, sliced, limits, count * slices, counted[block_k] / slices), sliced
+                yield wasteful, cost(problem, sliced, limits, found, count * slices), sliced
 
 
-def step_counts(problem: Problem, config: Mapping[str, Value]) -> dict[int, int]:
-    """Return the number of steps along K of each depth."""
-    return {depth: steps(convolved(problem, {**config, "BLOCK_K": depth}), depth) for depth in DEPTHS}
+@dataclass(frozen=True)
+class Way:
+    """Costs that configs of a variant share, with or without COPY. Made by `way`."""
+
+    steps: Mapping[int, int]
+    """Number of steps along K by their depth."""
+    loads: Mapping[int, float]
+    """Number of loads for each element of a step by its depth; 0 if they are of 16 bytes."""
+    least: int
+    """Fewest elements along K that are read."""
+    is_described: bool
+    """True if the copy engine can read the operands, or their copies."""
+    copying: float
+    """Cost of the copies."""
 
 
-def cost(problem: Problem, config: Mapping[str, Any], limits: Limits, programs: int, count: float) -> float:
-    """Return the cost of programs with a number of steps each, in elements of a tile times K.
+def way(problem: Problem, given: Mapping[str, Value], limits: Limits) -> Way:
+    """Return the costs that configs of a VARIANT and COPY share."""
+    configs = {depth: {**given, "BLOCK_K": depth} for depth in DEPTHS}
+    read = {depth: convolved(problem, config) for depth, config in configs.items()}
+    counts = {depth: steps(copy, depth) for depth, copy in read.items()}
+    loads = {depth: loads_of(copy, depth) if given["VARIANT"] == "tiles" else 0.0 for depth, copy in read.items()}
+    least = min(depth * count for depth, count in counts.items())
+    is_described = on_tensor_cores(problem) and can_describe(read[DEPTHS[0]], limits)
+    copied = copied_bytes(problem, configs[DEPTHS[0]]) if given["COPY"] else 0
+    copying = SETTINGS.copying * copied + SETTINGS.launching if copied else 0.0
+    return Way(counts, loads, least, is_described, copying)
+
+
+def loads_of(problem: Problem, block_k: int) -> float:
+    """Return the number of loads of `tiles` for each element of a step; 0 if they are of 16 bytes."""
+    widest = ALIGNED_BYTES // itemsize(problem.dtype)
+    unit = run_of(problem).unit if has_runs(problem, block_k) else power_of_2_in(widest, layer(problem).channels)
+    return 1 / unit if unit < widest else 0.0
+
+
+def cost(problem: Problem, config: Mapping[str, Any], limits: Limits, found: Way, programs: int) -> float:
+    """Return the cost of a number of programs, in elements of a tile times K.
 
     A step takes the longer of its products and its share of the wait for loads, which all steps in flight share.
     """
@@ -123,24 +153,14 @@ def cost(problem: Problem, config: Mapping[str, Any], limits: Limits, programs: 
     waves = cdiv(programs, limits.sm_count)
     together = min(waves, resident(problem, config, limits))
     in_flight = min(config["num_stages"] - (0 if has_roles else 1), SETTINGS.most_in_flight)
-    busy = area * config["BLOCK_K"] / speed(problem, config) + SETTINGS.gathering * narrow_loads(problem, config)
+    loads = (config["BLOCK_M"] + config["BLOCK_N"]) * found.loads[config["BLOCK_K"]]
+    busy = (area / speed(problem, config) + SETTINGS.gathering * loads) * config["BLOCK_K"]
     step = max(busy, SETTINGS.waiting / (in_flight * together))
     begun = 1 if has_roles else cdiv(waves, together)
     beginnings = SETTINGS.beginning * (begun + SETTINGS.shown * (waves - begun))
     joined = (SETTINGS.joining_by_roles if has_roles else SETTINGS.joining) * (config["SPLIT_K"] - 1)
-    copied = SETTINGS.copying * copied_bytes(problem, config) + SETTINGS.launching if config["COPY"] else 0.0
-    return float(waves * count * step + (beginnings + joined) * area / 2**14 + copied)
-
-
-def narrow_loads(problem: Problem, config: Mapping[str, Any]) -> float:
-    """Return the number of loads of a step of `tiles` if they are narrower than 16 bytes, else 0."""
-    if config["VARIANT"] != "tiles":
-        return 0.0
-    read, widest = convolved(problem, config), ALIGNED_BYTES // itemsize(problem.dtype)
-    runs = has_runs(read, config["BLOCK_K"])
-    unit = run_of(read).unit if runs else power_of_2_in(widest, layer(read).channels)
-    loads = (config["BLOCK_M"] + config["BLOCK_N"]) * config["BLOCK_K"] / unit
-    return loads if unit < widest else 0.0
+    count = found.steps[config["BLOCK_K"]] / config["SPLIT_K"]
+    return float(waves * count * step + (beginnings + joined) * area / 2**14 + found.copying)
 
 
 def speed(problem: Problem, config: Mapping[str, Any]) -> float:

@@ -341,7 +341,7 @@ COMPILED = """
 
     kernel, card = catalog.load("conv2d"), {card}
     same = {{"B": 8, "C": 320, "H": 64, "dtype": "fp16", "padding_h": 1, "padding_w": 1, "bias": True}}
-    stem = {{"B": 32, "C": 3, "H": 224, "O": 64, "R": 7, "stride_h": 2, "padding_h": 3, "padding_w": 3, "dtype": "fp16"}}
+    stem = {{"B": 32, "C": 3, "H": 224, "O": 64, "R": 7, "stride_h": 2, "padding_h": 3, "padding_w": 3}}
     small = {{"B": 2, "C": 1280, "H": 8, "padding_h": 1, "padding_w": 1}}
     halved = {{**same, "stride_h": 2}}
     tile = {{"PATCH": 0, "COPY": False, "BLOCK_K": 64, "GROUP_M": 8, "SPLIT_K": 1, "num_warps": 4}}
@@ -357,7 +357,7 @@ COMPILED = """
         config = config or kernel.default(problem, card.limits)
         assert kernel.valid(problem, config, card.limits), config
         *before, code = compile_launches(kernel, problem, kernel.signature.config(config), card.limits)
-        names = r"wgmma.mma_async|mma.sync|cp.async.bulk.tensor|cp.async.cg|cp.async.ca|st.shared.b16|ld.local|st.local|ldmatrix"
+        names = r"wgmma.mma_async|mma.sync|cp.async.bulk.tensor|cp.async.c[ga]|[ls][dt].local|st.shared.b16|ldmatrix"
         found = Counter(re.findall(names, "".join(each.asm["ptx"] for each in (*before, code))))
         counts = (f"{{name}} {{count}}" for name, count in sorted(found.items()))
         print("found", code.metadata.shared <= card.limits.shared_bytes, *counts)
