@@ -86,6 +86,8 @@ def conv2d_tiles(
             within_run = (c < LENGTH)[None, :]
             x_tile = tl.load(pixels, mask=within_run if INSIDE else inside & within_run, other=0.0)
             w_tile = tl.load(read, mask=((c >= BEFORE) & (c < LENGTH))[:, None], other=0.0)
+            if BEFORE > 0:  # NaN and infinities there are not of the window
+                x_tile = tl.where((c >= BEFORE)[None, :], x_tile, 0.0)
         acc = tl.dot(x_tile, w_tile, acc, input_precision=PRECISION)
 
     done = True

@@ -166,13 +166,13 @@ class TestResults:
         assert torch.equal(out.isnan(), expected.isnan())
         assert torch.allclose(out, expected, atol=0.02, rtol=0.01, equal_nan=True)
 
-    @pytest.mark.parametrize("variant", ["tiles", "boxes"])
-    def test_what_a_copy_adds_to_windows_is_not_multiplied(self, variant: str) -> None:
-        """Steps of a window's row reach into the next window, and padding would make NaN of infinite filters."""
+    @pytest.mark.parametrize("knobs", [{}, {"COPY": True}, COPIED], ids=["tiles", "copied pixels", "copied windows"])
+    def test_what_lies_beside_windows_is_not_multiplied(self, knobs: dict[str, Any]) -> None:
+        """Loads reach into the windows beside, and padding would make NaN of infinite filters."""
         asked = problem(1, 3, 16, 16, 64, 7, stride_h=2, padding_h=3, padding_w=3)
         values = inputs(asked)
         values["x"][0, 2, 7, 6], values["x"][0, 0, 3, 9], values["weight"][3, 1, 2, 2] = NAN, INF, INF
-        out = run(asked, {"VARIANT": variant, "COPY": True}, values)
+        out = run(asked, knobs, values)
         expected = KERNEL.reference(asked, values, slice(None))["out"]
         kept = [n for n in range(64) if n != 3]
         assert torch.equal(out[:, kept].isnan(), expected[:, kept].isnan())
