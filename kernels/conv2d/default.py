@@ -8,7 +8,7 @@ from itertools import product as product_of
 from typing import Any
 
 from tuner.kernels.conv2d.copies import convolved, copied_bytes, may_copy
-from tuner.kernels.conv2d.layer import has_runs, layer, product, run_of, steps
+from tuner.kernels.conv2d.layer import direct_steps, has_runs, layer, product, run_of, steps
 from tuner.kernels.conv2d.patches import patches
 from tuner.kernels.conv2d.space import SPLITS, can_describe, on_tensor_cores, tile_count, valid
 from tuner.kernels.shared.tiling import ALIGNED_BYTES, rows_walked, stage_bytes
@@ -62,7 +62,12 @@ class DefaultSettings:
 SETTINGS = DefaultSettings()
 DEPTHS = (64, 32, 16)
 """Depths of a step."""
-STAGES: Mapping[str, tuple[int, ...]] = {"tiles": (4, 3, 2), "boxes": (5, 4, 3), "specialized": (6, 5, 4, 3)}
+STAGES: Mapping[str, tuple[int, ...]] = {
+    "tiles": (4, 3, 2),
+    "boxes": (5, 4, 3),
+    "specialized": (6, 5, 4, 3),
+    "direct": (2,),
+}
 """Stages that the default considers, by variant."""
 
 
@@ -89,14 +94,16 @@ def of_tiles(
     for (block_m, block_n), variant in product_of(SETTINGS.tile_speeds, STAGES):
         found = ways[variant]
         by_engine = block_m >= 64 and block_n >= 64 and found.is_described and patches(problem, block_m)
-        if variant != "tiles" and not by_engine:
+        is_small = block_m in (64, 128) and may_copy(problem) and not given["COPY"]
+        if variant != "tiles" and not (is_small if variant == "direct" else by_engine):
             continue
         tile: dict[str, Value] = {**given, "VARIANT": variant, "BLOCK_M": block_m, "BLOCK_N": block_n, "PATCH": 0}
-        tile["GROUP_M"] = walked(problem, block_m)
         count = tile_count(problem, tile)
-        splits = SPLITS if count <= limits.sm_count else (1,)
-        most = 4 if variant == "specialized" else most_warps(problem, tile, limits)
-        warps = (4,) if variant == "specialized" else tuple({most: 0, 4: 0, 2: 0})
+        tile["GROUP_M"] = in_turn(problem, tile, limits) if variant == "direct" else walked(problem, block_m)
+        splits = SPLITS if count <= limits.sm_count and variant != "direct" else (1,)
+        of_four = variant in ("specialized", "direct")
+        most = 4 if of_four else most_warps(problem, tile, limits)
+        warps = (4,) if of_four else tuple({most: 0, 4: 0, 2: 0})
         for num_warps, block_k, stages in product_of(warps, DEPTHS, STAGES[variant]):
             config = tile | {"BLOCK_K": block_k, "num_warps": num_warps, "num_stages": stages}
             step = stage_bytes(product(problem), config)
@@ -115,7 +122,7 @@ class Way:
     steps: Mapping[int, int]
     """Number of steps along K by their depth."""
     loads: Mapping[int, float]
-    """Number of loads for each element of a step by its depth; 0 if they are of 16 bytes."""
+    """Number of loads for each element of a step by its depth; 0 if they are of 16 bytes or the copy engine's."""
     least: int
     """Fewest elements along K that are read."""
     is_described: bool
@@ -127,6 +134,10 @@ class Way:
 def way(problem: Problem, given: Mapping[str, Value], limits: Limits) -> Way:
     """Return the costs that configs of a VARIANT and COPY share."""
     configs = {depth: {**given, "BLOCK_K": depth} for depth in DEPTHS}
+    if given["VARIANT"] == "direct":
+        counts = {depth: direct_steps(problem, depth) for depth in DEPTHS}
+        loads = dict.fromkeys(DEPTHS, 1 / min(2, run_of(problem).unit))
+        return Way(counts, loads, min(depth * count for depth, count in counts.items()), False, 0.0)
     read = {depth: convolved(problem, config) for depth, config in configs.items()}
     counts = {depth: steps(copy, depth) for depth, copy in read.items()}
     loads = {depth: loads_of(copy, depth) if given["VARIANT"] == "tiles" else 0.0 for depth, copy in read.items()}
@@ -153,7 +164,10 @@ def cost(problem: Problem, config: Mapping[str, Any], limits: Limits, found: Way
     waves = cdiv(programs, limits.sm_count)
     together = min(waves, resident(problem, config, limits))
     in_flight = min(config["num_stages"] - (0 if has_roles else 1), SETTINGS.most_in_flight)
-    loads = (config["BLOCK_M"] + config["BLOCK_N"]) * found.loads[config["BLOCK_K"]]
+    if config["VARIANT"] == "direct":  # loads of all steps are in flight
+        in_flight = min(found.steps[config["BLOCK_K"]], SETTINGS.most_in_flight)
+    loaded = config["BLOCK_M"] + (0 if config["VARIANT"] == "direct" else config["BLOCK_N"])
+    loads = loaded * found.loads[config["BLOCK_K"]]
     busy = (area / speed(problem, config) + SETTINGS.gathering * loads) * config["BLOCK_K"]
     step = max(busy, SETTINGS.waiting / (in_flight * together))
     begun = 1 if has_roles else cdiv(waves, together)
@@ -192,6 +206,12 @@ def most_warps(problem: Problem, config: Mapping[str, Any], limits: Limits) -> i
     by_element = is_tiles and layer(convolved(problem, config)).channels * itemsize(problem.dtype) % 4 > 0
     in_registers = is_tiles and limits.capability[0] != 9 and area >= 128 * 128
     return 8 if area > 128 * 128 or in_registers or by_element or not on_tensor_cores(problem) else 4
+
+
+def in_turn(problem: Problem, config: Mapping[str, Any], limits: Limits) -> int:
+    """Return the default number of tiles that a program of `direct` computes, which leaves two for a multiprocessor."""
+    count = tile_count(problem, config)
+    return max(each for each in (1, 4, 8, 16) if each == 1 or count >= 2 * limits.sm_count * each)
 
 
 def walked(problem: Problem, block_m: int) -> int:

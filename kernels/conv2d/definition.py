@@ -20,6 +20,7 @@ from typing import Any
 from tuner.kernels.conv2d.boxes import boxes
 from tuner.kernels.conv2d.copies import copy_of
 from tuner.kernels.conv2d.default import default
+from tuner.kernels.conv2d.direct import direct
 from tuner.kernels.conv2d.draw import draw
 from tuner.kernels.conv2d.layer import check, layer
 from tuner.kernels.conv2d.padded import copy_workspace, padded
@@ -90,6 +91,8 @@ def launched(problem: Problem, config: Config, tensors: Mapping[str, Any], seen:
     """Return the launch of a variant, or None if it needs descriptors and a tensor is not aligned to 16 bytes."""
     if config["VARIANT"] == "tiles":
         return tiles(problem, config, tensors)
+    if config["VARIANT"] == "direct":
+        return direct(problem, config, tensors)
     if all(tensors[name].data_ptr() % 16 == 0 for name in ("x", "weight", "out")):
         return (boxes if config["VARIANT"] == "boxes" else specialized)(problem, config, tensors, seen)
     return None

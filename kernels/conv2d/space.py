@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from tuner.kernels.conv2d.copies import convolved, copies_can, may_copy
-from tuner.kernels.conv2d.layer import layer, product, steps, taps_steps
+from tuner.kernels.conv2d.layer import MOST_ROWS, direct_steps, layer, product, run_of, steps, taps_steps
 from tuner.kernels.conv2d.patches import CHOICES, Patch, count, has_view, patches
 from tuner.kernels.conv2d.reference import precision
 from tuner.kernels.shared.tiling import accumulators_fit, stage_bytes, suits
-from tuner.kernels.spec import Knob, Limits, Problem, Value, cdiv, itemsize
+from tuner.kernels.spec import Knob, Limits, Problem, Value, cdiv, itemsize, next_power_of_2
 
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
 SLICES_PER_SM = 4
@@ -23,8 +23,9 @@ steps 61.2 and 49.5 us)."""
 KNOBS = (
     Knob(
         "VARIANT",
-        ("tiles", "boxes", "specialized"),
-        "tiles: through pointers; boxes: patches by the copy engine (Hopper on); specialized: with roles for warps",
+        ("tiles", "boxes", "specialized", "direct"),
+        "tiles: through pointers; boxes: patches by the copy engine (Hopper on); specialized: with roles for warps; "
+        "direct: few channels through registers (Hopper)",
         "tiles",
     ),
     Knob("BLOCK_M", (16, 32, 64, 128, 256), "output pixels of a tile"),
@@ -45,6 +46,8 @@ PARTS: tuple[Mapping[str, tuple[Value, ...]], ...] = (
      "num_warps": (4,), "num_stages": (3, 4, 5, 6)},
     {"VARIANT": ("boxes",), "BLOCK_M": (64, 128, 256), "BLOCK_N": (64, 128, 256), "BLOCK_K": (32, 64),
      "num_warps": (4, 8), "num_stages": (2, 3, 4, 5, 6)},
+    {"VARIANT": ("direct",), "BLOCK_M": (64, 128), "BLOCK_N": (16, 32, 64, 128, 256), "BLOCK_K": (16, 32, 64),
+     "PATCH": (0,), "COPY": (False,), "SPLIT_K": (1,), "num_warps": (4,), "num_stages": (2,)},
 )  # fmt: skip
 """Choices of each variant; a knob that is missing has all its choices."""
 
@@ -58,7 +61,7 @@ def tile_count(problem: Problem, config: Mapping[str, Any]) -> int:
     """Return the number of tiles of output pixels and filters."""
     found = layer(problem)
     tall = cdiv(found.pixels, config["BLOCK_M"])
-    if config["VARIANT"] != "tiles":
+    if config["VARIANT"] in ("boxes", "specialized"):
         tall = count(problem, patch_of(problem, config))
     return tall * cdiv(found.filters, config["BLOCK_N"])
 
@@ -118,6 +121,27 @@ def specialized_can(problem: Problem, config: Mapping[str, Any], limits: Limits)
     )
 
 
+def direct_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Return whether the kernel that loads windows to registers can run a config."""
+    found, size = layer(problem), itemsize(problem.dtype)
+    block_m, block_n, threads = config["BLOCK_M"], config["BLOCK_N"], 4 * limits.warp_size
+    depth = config["BLOCK_K"] * direct_steps(problem, config["BLOCK_K"])
+    return (
+        # wgmma exists on Hopper only.
+        limits.capability[0] == 9
+        and size == 2
+        and (found.columns.dilation == 1 or found.columns.window == 1)
+        # Rows of an image are counted in 32 bits.
+        and (found.columns.size + 2 * found.columns.padding + found.columns.reach) * found.channels <= MOST_ROWS
+        # A thread holds its windows, two elements in a register, and its sums.
+        and block_m * depth <= threads * 2 * 96
+        and block_m * block_n <= threads * 128
+        and block_m * (depth // 2 + block_n) <= threads * 176
+        and (depth + block_m) * block_n * size <= limits.shared_bytes // 2
+        and config["BLOCK_K"] <= max(16, next_power_of_2(found.rows.window * run_of(problem).length))
+    )
+
+
 def store_count(config: Mapping[str, Any]) -> int:
     """Return the number of pieces in which warps with roles store a tile; two leave room for another stage."""
     return 2 if config["BLOCK_M"] * in_powers_of_2(config["BLOCK_N"])[0] == 2 * 128 * 128 else 1
@@ -142,7 +166,7 @@ def worth_slicing(problem: Problem, config: Mapping[str, Any], limits: Limits) -
     return few and slices * 2 <= steps(problem, config["BLOCK_K"])
 
 
-_CAN = {"tiles": tiles_can, "boxes": boxes_can, "specialized": specialized_can}
+_CAN = {"tiles": tiles_can, "boxes": boxes_can, "specialized": specialized_can, "direct": direct_can}
 
 
 def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
