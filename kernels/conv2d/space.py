@@ -46,7 +46,7 @@ PARTS: tuple[Mapping[str, tuple[Value, ...]], ...] = (
      "num_warps": (4,), "num_stages": (3, 4, 5, 6)},
     {"VARIANT": ("boxes",), "BLOCK_M": (64, 128, 256), "BLOCK_N": (64, 128, 256), "BLOCK_K": (32, 64),
      "num_warps": (4, 8), "num_stages": (2, 3, 4, 5, 6)},
-    {"VARIANT": ("direct",), "BLOCK_M": (64, 128), "BLOCK_N": (16, 32, 64, 128, 256), "BLOCK_K": (16, 32, 64),
+    {"VARIANT": ("direct",), "BLOCK_M": (64, 128), "BLOCK_N": (16, 32, 64, 128), "BLOCK_K": (16, 32, 64),
      "PATCH": (0,), "COPY": (False,), "SPLIT_K": (1,), "num_warps": (4,), "num_stages": (2,)},
 )  # fmt: skip
 """Choices of each variant; a knob that is missing has all its choices."""
@@ -133,10 +133,9 @@ def direct_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> b
         and (found.columns.dilation == 1 or found.columns.window == 1)
         # Rows of an image are counted in 32 bits.
         and (found.columns.size + 2 * found.columns.padding + found.columns.reach) * found.channels <= MOST_ROWS
-        # A thread holds its windows, two elements in a register, and its sums.
-        and block_m * depth <= threads * 2 * 96
-        and block_m * block_n <= threads * 128
-        and block_m * (depth // 2 + block_n) <= threads * 176
+        # A thread holds its windows, two elements in a register, and its sums; with more, registers are spilled.
+        and block_m * depth <= threads * 2 * 80
+        and block_m * block_n <= threads * 64
         and (depth + block_m) * block_n * size <= limits.shared_bytes // 2
         and config["BLOCK_K"] <= max(16, next_power_of_2(found.rows.window * run_of(problem).length))
     )
