@@ -136,7 +136,7 @@ def direct(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, An
     units = [n // run.unit for n in (columns.size * C, columns.stride * C, columns.padding * C + run.before)]
     pointers = [tensors.get(name) for name in ("x", "weight", "out", "bias")]
     compiled = compiled_in(problem, config)
-    unused = ("S", "PADDING_W", "DILATION_W", "PRECISION", "SPLIT_K")
+    unused = ("S", "PADDING_W", "DILATION_W", "PRECISION", "SPLIT_K", "num_stages")
     across = cdiv(found.filters, config["BLOCK_N"])
     return Launch(
         conv2d_direct,
