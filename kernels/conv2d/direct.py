@@ -117,7 +117,7 @@ def conv2d_direct(
                 x, tile, M, H, P, Q, row_units, step_units, lead_units, step, LEFT, R, STRIDE_H, PADDING_H, DILATION_H,
                 LENGTH, BEFORE, UNIT, INSIDE, BLOCK_M, BLOCK_K,
             )  # fmt: skip
-            windows = windows + (loaded,)
+            windows = windows + (loaded,)  # type: ignore[assignment]
         acc = gl.zeros((BLOCK_M, BLOCK_N), gl.float32, SUMS)
         for step in gl.static_range(STEPS):
             acc = warpgroup_mma(windows[step], filters.index(step).permute((1, 0)), acc, is_async=True)
