@@ -33,7 +33,9 @@ class Tensor(np.ndarray):
     def __imul__(self, other: Any) -> Any:  # type: ignore[misc]
         return self * other
 
-    def to(self, dtype: Any) -> Any:
+    def to(self, dtype: Any, bitcast: bool = False) -> Any:
+        if bitcast:  # of 32 bits, which arrays of 64 stand for
+            return self.astype(np.int32).view(dtype)
         return self.astype(dtype.numpy if hasattr(dtype, "numpy") else dtype)
 
 
@@ -53,10 +55,17 @@ class Pointer:
     """Addresses of elements of a flat array."""
 
     def __init__(self, array: Any, offsets: Any = 0) -> None:
-        self.array, self.offsets = array, offsets
+        self.array, self.offsets = array, np.asarray(offsets)
+
+    @property
+    def dtype(self) -> Any:
+        return SimpleNamespace(element_ty=dtype_of(self.array.dtype))
 
     def __add__(self, offsets: Any) -> Pointer:
         return Pointer(self.array, self.offsets + offsets)
+
+    def __getitem__(self, index: Any) -> Pointer:
+        return Pointer(self.array, self.offsets[index])
 
 
 class Memory:
@@ -137,6 +146,7 @@ class Program:
         self.width = 8  # columns of each tensor of sums, of one product for all columns
         self.number, self.programs, self.changed = number, programs, threading.Condition()
         self.own = threading.local()
+        self.own.products = []
         self.errors: list[BaseException] = []
 
     def names(self) -> dict[str, Any]:
@@ -146,13 +156,21 @@ class Program:
             "gl": SimpleNamespace(
                 constexpr=Any,
                 float32=float32,
-                int64="barriers",
+                int64=dtype_of(np.int64),
+                uint32=np.uint32,
                 program_id=lambda axis: self.number,
                 num_programs=lambda axis: self.programs,
                 static_range=range,
                 cdiv=cdiv,
-                where=lambda condition, x, y: x if condition else y,
+                minimum=np.minimum,
+                where=lambda condition, x, y: (
+                    tensor(np.where(condition, x, y)) if np.ndim(condition) else x if condition else y
+                ),
                 SliceLayout=lambda dim, layout: None,
+                DotOperandLayout=lambda which, parent, width: None,
+                BlockedLayout=lambda *of: None,
+                NVMMASharedLayout=SimpleNamespace(get_default_for=lambda shape, dtype: None),
+                convert_layout=lambda x, layout: x,
                 arange=lambda first, end, layout: tensor(np.arange(first, end)),
                 zeros=lambda shape, dtype, layout: tensor(np.zeros(shape, dtype.numpy)),
                 zeros_like=lambda x: tensor(np.zeros_like(x)),
@@ -169,7 +187,7 @@ class Program:
                 warp_specialize=self.specialize,
             ),
             "tl": SimpleNamespace(constexpr=Any, debug_barrier=lambda: None, load=load, cdiv=cdiv, float32=float32,
-                                  expand_dims=np.expand_dims),
+                                  expand_dims=np.expand_dims, uint32=np.uint32, cast=lambda x, dtype: dtype(x)),
             "mbarrier": SimpleNamespace(
                 MBarrierLayout=lambda: None,
                 init=self.init,
@@ -197,7 +215,7 @@ class Program:
         }  # fmt: skip
 
     def allocate(self, dtype: Any, shape: list[int], layout: Any) -> Any:
-        if dtype == "barriers":
+        if dtype.numpy is np.int64:
             return SimpleNamespace(index=[Barrier(self.changed) for _ in range(shape[0])].__getitem__)
         self.taken = cdiv(self.taken, 1024) * 1024
         found = Memory(self.raw, self.taken, dtype, list(shape))
@@ -228,12 +246,13 @@ class Program:
         while len(self.own.stores) > pending:
             self.own.stores.pop(0)()
 
-    def products(self, a: Memory, b: Memory, sums: Any, use_acc: bool = True, is_async: bool = False) -> Any:
-        """Issue a product: what it reads is read when it is waited for."""
+    def products(self, a: Memory | Tensor, b: Memory, sums: Any, use_acc: bool = True, is_async: bool = False) -> Any:
+        """Issue a product: what it reads in shared memory is read when it is waited for."""
         result = tensor(np.zeros(sums.shape, np.float32))
 
         def multiply() -> None:
-            result[...] = a.values.astype(np.float32) @ b.values.astype(np.float32) + (sums if use_acc else 0)
+            left = a.values if isinstance(a, Memory) else a
+            result[...] = left.astype(np.float32) @ b.values.astype(np.float32) + (sums if use_acc else 0)
 
         self.own.products.append(multiply)
         return result
@@ -279,11 +298,14 @@ class Program:
 def load(at: Pointer, mask: Any = None, other: float = 0.0, cache_modifier: str = "") -> Any:
     if mask is None:
         return tensor(at.array[at.offsets])
-    return tensor(np.where(mask, at.array[np.where(mask, at.offsets, 0)], other))
+    place = np.where(mask, at.offsets, 0)
+    assert 0 <= place.min() <= place.max() < len(at.array), "a load is out of bounds"
+    return tensor(np.where(mask, at.array[place], np.asarray(other, at.array.dtype)))
 
 
-def store_at(at: Pointer, values: Any) -> None:
-    at.array[at.offsets] = values
+def store_at(at: Pointer, values: Any, mask: Any = True) -> None:
+    there = np.broadcast_to(mask, np.shape(at.offsets))
+    at.array[at.offsets[there]] = np.broadcast_to(values, there.shape)[there]
 
 
 def swap(at: Pointer, value: int) -> Any:
@@ -322,6 +344,6 @@ def run(launch: Launch, memory: Mapping[int, Any], programs: list[int] | None = 
     compiled_in = {name: value for name, value in launch.kwargs.items() if name != "num_warps"}
     for number in programs or range(launch.grid[0]):
         program = Program(number, launch.grid[0])
-        program.width = compiled_in["COLUMNS"] & -compiled_in["COLUMNS"]
+        program.width = compiled_in.get("COLUMNS", 8) & -compiled_in.get("COLUMNS", 8)
         kernel = on_cpu(launch.fn, program.names(), {})
         kernel(*arguments, **compiled_in)

@@ -12,7 +12,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from tuner.kernels.conv2d.arguments import compiled_in, sliced_count
 from tuner.kernels.conv2d.epilogue import activated
 from tuner.kernels.conv2d.layer import layer
-from tuner.kernels.conv2d.patches import outputs, view
+from tuner.kernels.conv2d.patches import View, outputs
 from tuner.kernels.conv2d.space import patch_of
 from tuner.kernels.shared.products import corner_of, joined
 from tuner.kernels.spec import Launch, Problem
@@ -72,8 +72,8 @@ def conv2d_boxes(
         out.store([b, p, q, first_n], stored)
 
 
-def boxes(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any]) -> Launch:
-    found, patch, seen, grid = layer(problem), patch_of(problem, config), view(problem), outputs(problem)
+def boxes(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any], seen: View) -> Launch:
+    found, patch, grid = layer(problem), patch_of(problem, config), outputs(problem)
     block_n, block_k, N, C = config["BLOCK_N"], config["BLOCK_K"], found.filters, found.channels
     box = [patch.images, patch.rows, patch.columns]
     of_x = [*box, block_k] if seen.phases == (1, 1) else [*box[:2], 1, box[2], block_k]

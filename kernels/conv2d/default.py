@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from itertools import product as product_of
 from typing import Any
 
-from tuner.kernels.conv2d.layer import layer, product, steps
+from tuner.kernels.conv2d.copies import convolved, copied_bytes, may_copy
+from tuner.kernels.conv2d.layer import direct_steps, has_runs, layer, product, run_of, steps
 from tuner.kernels.conv2d.patches import patches
-from tuner.kernels.conv2d.space import SPLITS, on_tensor_cores, tile_count, valid
-from tuner.kernels.shared.tiling import rows_walked, stage_bytes
+from tuner.kernels.conv2d.space import SPLITS, can_describe, on_tensor_cores, tile_count, valid
+from tuner.kernels.shared.tiling import ALIGNED_BYTES, rows_walked, stage_bytes
+from tuner.kernels.shared.windows import power_of_2_in
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize
 
 
@@ -37,6 +39,12 @@ class DefaultSettings:
     """The same if warps have roles: each group joins its own half."""
     beginning: float = 1.3e7
     """Cost of a tile's first loads and its last stores, in the same unit, for a tile of 128 x 128."""
+    gathering: float = 150.0
+    """Cost of a load of `tiles` that is narrower than 16 bytes, in the same unit."""
+    copying: float = 1.0
+    """Cost of a byte that a copy reads or writes, on one multiprocessor of all, in the same unit."""
+    launching: float = 6.0e6
+    """Cost of a launch that copies, in the same unit."""
     most_in_flight: int = 4
     """Most steps of a program whose waits are counted as shared."""
     shown: float = 0.88
@@ -54,46 +62,101 @@ class DefaultSettings:
 SETTINGS = DefaultSettings()
 DEPTHS = (64, 32, 16)
 """Depths of a step."""
-STAGES: Mapping[str, tuple[int, ...]] = {"tiles": (4, 3, 2), "boxes": (5, 4, 3), "specialized": (6, 5, 4, 3)}
+STAGES: Mapping[str, tuple[int, ...]] = {
+    "tiles": (4, 3, 2),
+    "boxes": (5, 4, 3),
+    "specialized": (6, 5, 4, 3),
+    "direct": (2,),
+}
 """Stages that the default considers, by variant."""
 
 
 def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
-    """Return the feasible config whose waves take least; with patches if the copy engine can."""
+    """Return the feasible config whose waves take least; with patches if the copy engine can, also of a copy."""
     for *_, config in sorted(candidates(problem, limits), key=lambda found: found[:2]):
         if valid(problem, config, limits):
             return config
     small: dict[str, Value] = {"VARIANT": "tiles", "BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_K": 16, "PATCH": 0}
-    return small | {"GROUP_M": 1, "SPLIT_K": 1, "num_warps": 2, "num_stages": 2}
+    return small | {"COPY": False, "GROUP_M": 1, "SPLIT_K": 1, "num_warps": 2, "num_stages": 2}
 
 
 def candidates(problem: Problem, limits: Limits) -> Iterator[tuple[bool, float, dict[str, Value]]]:
     """Yield configs of each variant: whether their steps waste reads, and the cost of their waves."""
-    counted = {depth: steps(problem, depth) for depth in DEPTHS}
-    least = min(depth * count for depth, count in counted.items())
+    for copies in (False, True) if may_copy(problem) and on_tensor_cores(problem) else (False,):
+        yield from of_tiles(problem, limits, {"COPY": copies})
+
+
+def of_tiles(
+    problem: Problem, limits: Limits, given: Mapping[str, Value]
+) -> Iterator[tuple[bool, float, dict[str, Value]]]:
+    """Yield what `candidates` does, with or without COPY."""
+    ways = {variant: way(problem, {**given, "VARIANT": variant}, limits) for variant in STAGES}
     for (block_m, block_n), variant in product_of(SETTINGS.tile_speeds, STAGES):
-        by_engine = block_m >= 64 and block_n >= 64 and on_tensor_cores(problem) and patches(problem, block_m)
-        if variant != "tiles" and not by_engine:
+        found = ways[variant]
+        by_engine = block_m >= 64 and block_n >= 64 and found.is_described and patches(problem, block_m)
+        is_small = block_m in (64, 128) and may_copy(problem) and not given["COPY"]
+        if variant != "tiles" and not (is_small if variant == "direct" else by_engine):
             continue
-        tile: dict[str, Value] = {"VARIANT": variant, "BLOCK_M": block_m, "BLOCK_N": block_n, "PATCH": 0}
-        tile["GROUP_M"] = walked(problem, block_m)
+        tile: dict[str, Value] = {**given, "VARIANT": variant, "BLOCK_M": block_m, "BLOCK_N": block_n, "PATCH": 0}
         count = tile_count(problem, tile)
-        splits = SPLITS if count <= limits.sm_count else (1,)
-        most = 4 if variant == "specialized" else most_warps(problem, tile, limits)
-        warps = (4,) if variant == "specialized" else tuple({most: 0, 4: 0, 2: 0})
+        tile["GROUP_M"] = in_turn(problem, tile, limits) if variant == "direct" else walked(problem, block_m)
+        splits = SPLITS if count <= limits.sm_count and variant != "direct" else (1,)
+        of_four = variant in ("specialized", "direct")
+        most = 4 if of_four else most_warps(problem, tile, limits)
+        warps = (4,) if of_four else tuple({most: 0, 4: 0, 2: 0})
         for num_warps, block_k, stages in product_of(warps, DEPTHS, STAGES[variant]):
             config = tile | {"BLOCK_K": block_k, "num_warps": num_warps, "num_stages": stages}
             step = stage_bytes(product(problem), config)
             if step > SETTINGS.stage_bytes or step * stages > SETTINGS.shared_bytes:
                 continue
-            wasteful = block_k * counted[block_k] > SETTINGS.waste * least or num_warps < most
+            wasteful = block_k * found.steps[block_k] > SETTINGS.waste * found.least or num_warps < most
             for slices in splits:
                 sliced = config | {"SPLIT_K": slices}
-                yield wasteful, cost(problem, sliced, limits, count * slices, counted[block_k] / slices), sliced
+                yield wasteful, cost(problem, sliced, limits, found, count * slices), sliced
 
 
-def cost(problem: Problem, config: Mapping[str, Any], limits: Limits, programs: int, count: float) -> float:
-    """Return the cost of programs with a number of steps each, in elements of a tile times K.
+@dataclass(frozen=True)
+class Way:
+    """Costs that configs of a variant share, with or without COPY. Made by `way`."""
+
+    steps: Mapping[int, int]
+    """Number of steps along K by their depth."""
+    loads: Mapping[int, float]
+    """Number of loads for each element of a step by its depth; 0 if they are of 16 bytes or the copy engine's."""
+    least: int
+    """Fewest elements along K that are read."""
+    is_described: bool
+    """True if the copy engine can read the operands, or their copies."""
+    copying: float
+    """Cost of the copies."""
+
+
+def way(problem: Problem, given: Mapping[str, Value], limits: Limits) -> Way:
+    """Return the costs that configs of a VARIANT and COPY share."""
+    configs = {depth: {**given, "BLOCK_K": depth} for depth in DEPTHS}
+    if given["VARIANT"] == "direct":
+        counts = {depth: direct_steps(problem, depth) for depth in DEPTHS}
+        loads = dict.fromkeys(DEPTHS, 1 / min(2, run_of(problem).unit))
+        return Way(counts, loads, min(depth * count for depth, count in counts.items()), False, 0.0)
+    read = {depth: convolved(problem, config) for depth, config in configs.items()}
+    counts = {depth: steps(copy, depth) for depth, copy in read.items()}
+    loads = {depth: loads_of(copy, depth) if given["VARIANT"] == "tiles" else 0.0 for depth, copy in read.items()}
+    least = min(depth * count for depth, count in counts.items())
+    is_described = on_tensor_cores(problem) and can_describe(read[DEPTHS[0]], limits)
+    copied = copied_bytes(problem, configs[DEPTHS[0]]) if given["COPY"] else 0
+    copying = SETTINGS.copying * copied + SETTINGS.launching if copied else 0.0
+    return Way(counts, loads, least, is_described, copying)
+
+
+def loads_of(problem: Problem, block_k: int) -> float:
+    """Return the number of loads of `tiles` for each element of a step; 0 if they are of 16 bytes."""
+    widest = ALIGNED_BYTES // itemsize(problem.dtype)
+    unit = run_of(problem).unit if has_runs(problem, block_k) else power_of_2_in(widest, layer(problem).channels)
+    return 1 / unit if unit < widest else 0.0
+
+
+def cost(problem: Problem, config: Mapping[str, Any], limits: Limits, found: Way, programs: int) -> float:
+    """Return the cost of a number of programs, in elements of a tile times K.
 
     A step takes the longer of its products and its share of the wait for loads, which all steps in flight share.
     """
@@ -101,11 +164,17 @@ def cost(problem: Problem, config: Mapping[str, Any], limits: Limits, programs: 
     waves = cdiv(programs, limits.sm_count)
     together = min(waves, resident(problem, config, limits))
     in_flight = min(config["num_stages"] - (0 if has_roles else 1), SETTINGS.most_in_flight)
-    step = max(area * config["BLOCK_K"] / speed(problem, config), SETTINGS.waiting / (in_flight * together))
+    if config["VARIANT"] == "direct":  # loads of all steps are in flight
+        in_flight = min(found.steps[config["BLOCK_K"]], SETTINGS.most_in_flight)
+    loaded = config["BLOCK_M"] + (0 if config["VARIANT"] == "direct" else config["BLOCK_N"])
+    loads = loaded * found.loads[config["BLOCK_K"]]
+    busy = (area / speed(problem, config) + SETTINGS.gathering * loads) * config["BLOCK_K"]
+    step = max(busy, SETTINGS.waiting / (in_flight * together))
     begun = 1 if has_roles else cdiv(waves, together)
     beginnings = SETTINGS.beginning * (begun + SETTINGS.shown * (waves - begun))
     joined = (SETTINGS.joining_by_roles if has_roles else SETTINGS.joining) * (config["SPLIT_K"] - 1)
-    return float(waves * count * step + (beginnings + joined) * area / 2**14)
+    count = found.steps[config["BLOCK_K"]] / config["SPLIT_K"]
+    return float(waves * count * step + (beginnings + joined) * area / 2**14 + found.copying)
 
 
 def speed(problem: Problem, config: Mapping[str, Any]) -> float:
@@ -134,9 +203,15 @@ def most_warps(problem: Problem, config: Mapping[str, Any], limits: Limits) -> i
     Tensor cores before Hopper read factors from registers, and channels that are not aligned are read one by one.
     """
     area, is_tiles = config["BLOCK_M"] * config["BLOCK_N"], config["VARIANT"] == "tiles"
-    by_element = is_tiles and layer(problem).channels * itemsize(problem.dtype) % 4 > 0
+    by_element = is_tiles and layer(convolved(problem, config)).channels * itemsize(problem.dtype) % 4 > 0
     in_registers = is_tiles and limits.capability[0] != 9 and area >= 128 * 128
     return 8 if area > 128 * 128 or in_registers or by_element or not on_tensor_cores(problem) else 4
+
+
+def in_turn(problem: Problem, config: Mapping[str, Any], limits: Limits) -> int:
+    """Return the default number of tiles that a program of `direct` computes, which leaves two for a multiprocessor."""
+    count = tile_count(problem, config)
+    return max(each for each in (1, 4, 8, 16) if each == 1 or count >= 2 * limits.sm_count * each)
 
 
 def walked(problem: Problem, block_m: int) -> int:

@@ -8,7 +8,7 @@ that each read is long, whatever the window.
 
 `tiles` computes the address of each pixel in the threads. `boxes` takes tiles of output pixels that are a patch of an
 image, or of several: the copy engine reads a shifted patch by its corner, and fills in zeros outside of the image.
-`specialized` does so with warps of their own.
+`specialized` does so with warps of their own. Channels that are not aligned to 16 bytes may be copied first (`copies`).
 `space` states the feasible configs, `default` the config that runs untuned.
 """
 
@@ -18,9 +18,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from tuner.kernels.conv2d.boxes import boxes
+from tuner.kernels.conv2d.copies import copy_of
 from tuner.kernels.conv2d.default import default
+from tuner.kernels.conv2d.direct import direct
 from tuner.kernels.conv2d.draw import draw
 from tuner.kernels.conv2d.layer import check, layer
+from tuner.kernels.conv2d.padded import copy_workspace, padded
+from tuner.kernels.conv2d.patches import View, view
 from tuner.kernels.conv2d.reference import reference, rounding, vendor
 from tuner.kernels.conv2d.signature import SIGNATURE
 from tuner.kernels.conv2d.space import PARTS, tile_count, valid
@@ -53,27 +57,45 @@ def operands(problem: Problem) -> Mapping[str, Operand]:
 
 
 def workspace(problem: Problem, config: Config, limits: Limits) -> Mapping[str, Operand]:
-    """Return the partial sums of slices, and counters of arrived slices for each tile, or each half of it."""
+    """Return the partial sums of slices, and counters of arrived slices for each tile, or each half of it.
+
+    With COPY, also the copies of x and weight.
+    """
     count, slices = tile_count(problem, config), config["SPLIT_K"]
-    has_roles = config["VARIANT"] == "specialized"
+    has_roles, copies = config["VARIANT"] == "specialized", copy_workspace(problem, config)
     if slices == 1:  # without slices, the counters only say how many multiprocessors there are
-        return {"arrived": Operand((limits.sm_count,), "int32")} if has_roles else {}
+        return {"arrived": Operand((limits.sm_count,), "int32"), **copies} if has_roles else copies
     return {
         "arrived": Operand((2 * count if has_roles else count,), "int32"),
         "partials": Operand((count * slices, config["BLOCK_M"], config["BLOCK_N"]), "fp32"),
+        **copies,
     }
 
 
 def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tuple[Launch, ...]:
-    """Return the launch of a variant; `tiles` runs on tensors that are not aligned to 16 bytes."""
+    """Return the launch of a variant, after that of its copies; `tiles` runs on tensors not aligned to 16 bytes."""
     found = layer(problem)
     if found.pixels == 0 or found.filters == 0:
         return ()
+    if config["COPY"]:
+        copy = copy_of(problem, config)
+        of_copies = {**tensors, "x": tensors["x_copy"], "weight": tensors["weight_copy"]}
+        product = launched(copy.problem, config, of_copies, copy.seen)
+        before: tuple[Launch, ...] = (padded(problem, copy, tensors),)
+    else:
+        product, before = launched(problem, config, tensors, view(problem)), ()
+    return (*before, product) if product else (tiles(problem, through_pointers(config), tensors),)
+
+
+def launched(problem: Problem, config: Config, tensors: Mapping[str, Any], seen: View) -> Launch | None:
+    """Return the launch of a variant, or None if it needs descriptors and a tensor is not aligned to 16 bytes."""
     if config["VARIANT"] == "tiles":
-        return (tiles(problem, config, tensors),)
+        return tiles(problem, config, tensors)
+    if config["VARIANT"] == "direct":
+        return direct(problem, config, tensors)
     if all(tensors[name].data_ptr() % 16 == 0 for name in ("x", "weight", "out")):
-        return ((boxes if config["VARIANT"] == "boxes" else specialized)(problem, config, tensors),)
-    return (tiles(problem, through_pointers(config), tensors),)
+        return (boxes if config["VARIANT"] == "boxes" else specialized)(problem, config, tensors, seen)
+    return None
 
 
 def through_pointers(config: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -113,6 +113,11 @@ def has_runs(problem: Problem, block_k: int) -> bool:
     return fewer and found.columns.dilation == 1
 
 
+def direct_steps(problem: Problem, block_k: int) -> int:
+    """Return the number of steps along K if they go on from row to row of a window."""
+    return cdiv(layer(problem).rows.window * run_of(problem).length, block_k)
+
+
 def check_axis(name: str, axis: Axis) -> None:
     """Raise UsageError if a number is out of range or no window fits.
 

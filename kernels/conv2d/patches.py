@@ -68,26 +68,39 @@ class View(NamedTuple):
     """Rows and columns of a phase; (1, 1) if windows are neighbours."""
 
 
-def view(problem: Problem) -> View:
+class Lying(NamedTuple):
+    """Elements from image to image, from row to row and from pixel to pixel, and those of a pixel that are read."""
+
+    image: int
+    row: int
+    pixel: int
+    channels: int
+
+
+def view(problem: Problem, lying: Lying | None = None) -> View:
     """Return the view of x in which neighbouring windows are neighbours.
 
     With strides, pixels of a phase (row % stride, column % stride) are an image of their own: (B, H / stride, stride,
     W / stride, stride x C). Windows of one pixel without padding have only the first phase.
+
+    Args:
+        lying: how x lies, if its pixels do not follow each other. They may overlap if the columns have a stride of 1.
     """
     found = layer(problem)
-    rows, columns, C = found.rows, found.columns, found.channels
-    pitches = (rows.size * columns.size * C, columns.size * C, C)
+    rows, columns = found.rows, found.columns
+    row = columns.size * found.channels
+    image, row, pixel, C = lying or Lying(rows.size * row, row, found.channels, found.channels)
     if found.is_matrix:
-        return View((1, 1, found.pixels, C), (found.pixels * C, found.pixels * C, C, 1), (1, 1))
+        return View((1, 1, found.pixels, C), (found.pixels * pixel, found.pixels * pixel, pixel, 1), (1, 1))
     if found.taps == 1 and rows.padding == columns.padding == 0:
         shape = (found.images, rows.count, columns.count, C)
-        return View(shape, (pitches[0], rows.stride * pitches[1], columns.stride * C, 1), (1, 1))
+        return View(shape, (image, rows.stride * row, columns.stride * pixel, 1), (1, 1))
     if rows.stride == columns.stride == 1:
-        return View((found.images, rows.size, columns.size, C), (*pitches, 1), (1, 1))
+        return View((found.images, rows.size, columns.size, C), (image, row, pixel, 1), (1, 1))
     high, wide = rows.stride, columns.stride
     return View(
         (found.images, rows.size // high, high, columns.size // wide, wide * C),
-        (pitches[0], high * pitches[1], pitches[1], wide * C, 1),
+        (image, high * row, row, wide * pixel, 1),
         (high, wide),
     )
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tuner.kernels.conv2d.layer import layer, product, steps, taps_steps
+from tuner.kernels.conv2d.copies import convolved, copies_can, may_copy
+from tuner.kernels.conv2d.layer import MOST_ROWS, direct_steps, layer, product, run_of, steps, taps_steps
 from tuner.kernels.conv2d.patches import CHOICES, Patch, count, has_view, patches
 from tuner.kernels.conv2d.reference import precision
 from tuner.kernels.shared.tiling import accumulators_fit, stage_bytes, suits
-from tuner.kernels.spec import Knob, Limits, Problem, Value, cdiv, itemsize
+from tuner.kernels.spec import Knob, Limits, Problem, Value, cdiv, itemsize, next_power_of_2
 
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
 SLICES_PER_SM = 4
@@ -22,8 +23,9 @@ steps 61.2 and 49.5 us)."""
 KNOBS = (
     Knob(
         "VARIANT",
-        ("tiles", "boxes", "specialized"),
-        "tiles: through pointers; boxes: patches by the copy engine (Hopper on); specialized: with roles for warps",
+        ("tiles", "boxes", "specialized", "direct"),
+        "tiles: through pointers; boxes: patches by the copy engine (Hopper on); specialized: with roles for warps; "
+        "direct: few channels through registers (Hopper)",
         "tiles",
     ),
     Knob("BLOCK_M", (16, 32, 64, 128, 256), "output pixels of a tile"),
@@ -32,6 +34,7 @@ KNOBS = (
         "BLOCK_K", (16, 32, 64, 128), "channels of a step, or elements of a row of a window if that takes fewer steps"
     ),
     Knob("PATCH", tuple(range(CHOICES)), "which of the patches of BLOCK_M pixels boxes takes, by their number", 0),
+    Knob("COPY", (False, True), "copy x and weight first, with padding and aligned channels", False),
     Knob("GROUP_M", (1, 4, 8, 16), "rows of tiles walked together, for reuse in L2; not compiled in"),
     Knob("SPLIT_K", SPLITS, "slices along K of each tile", 1),
     Knob("num_warps", (2, 4, 8), "warps that share a tile and its accumulators"),
@@ -43,6 +46,8 @@ PARTS: tuple[Mapping[str, tuple[Value, ...]], ...] = (
      "num_warps": (4,), "num_stages": (3, 4, 5, 6)},
     {"VARIANT": ("boxes",), "BLOCK_M": (64, 128, 256), "BLOCK_N": (64, 128, 256), "BLOCK_K": (32, 64),
      "num_warps": (4, 8), "num_stages": (2, 3, 4, 5, 6)},
+    {"VARIANT": ("direct",), "BLOCK_M": (64, 128), "BLOCK_N": (16, 32, 64, 128), "BLOCK_K": (16, 32, 64),
+     "PATCH": (0,), "COPY": (False,), "SPLIT_K": (1,), "num_warps": (4,), "num_stages": (2,)},
 )  # fmt: skip
 """Choices of each variant; a knob that is missing has all its choices."""
 
@@ -56,7 +61,7 @@ def tile_count(problem: Problem, config: Mapping[str, Any]) -> int:
     """Return the number of tiles of output pixels and filters."""
     found = layer(problem)
     tall = cdiv(found.pixels, config["BLOCK_M"])
-    if config["VARIANT"] != "tiles":
+    if config["VARIANT"] in ("boxes", "specialized"):
         tall = count(problem, patch_of(problem, config))
     return tall * cdiv(found.filters, config["BLOCK_N"])
 
@@ -116,6 +121,26 @@ def specialized_can(problem: Problem, config: Mapping[str, Any], limits: Limits)
     )
 
 
+def direct_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Return whether the kernel that loads windows to registers can run a config."""
+    found, size = layer(problem), itemsize(problem.dtype)
+    block_m, block_n, threads = config["BLOCK_M"], config["BLOCK_N"], 4 * limits.warp_size
+    depth = config["BLOCK_K"] * direct_steps(problem, config["BLOCK_K"])
+    return (
+        # wgmma exists on Hopper only.
+        limits.capability[0] == 9
+        and size == 2
+        and (found.columns.dilation == 1 or found.columns.window == 1)
+        # Rows of an image are counted in 32 bits.
+        and (found.columns.size + 2 * found.columns.padding + found.columns.reach) * found.channels <= MOST_ROWS
+        # A thread holds its windows, two elements in a register, and its sums; with more, registers are spilled.
+        and block_m * depth <= threads * 2 * 80
+        and block_m * block_n <= threads * 64
+        and (depth + block_m) * block_n * size <= limits.shared_bytes // 2
+        and config["BLOCK_K"] <= max(16, next_power_of_2(found.rows.window * run_of(problem).length))
+    )
+
+
 def store_count(config: Mapping[str, Any]) -> int:
     """Return the number of pieces in which warps with roles store a tile; two leave room for another stage."""
     return 2 if config["BLOCK_M"] * in_powers_of_2(config["BLOCK_N"])[0] == 2 * 128 * 128 else 1
@@ -140,12 +165,17 @@ def worth_slicing(problem: Problem, config: Mapping[str, Any], limits: Limits) -
     return few and slices * 2 <= steps(problem, config["BLOCK_K"])
 
 
-_CAN = {"tiles": tiles_can, "boxes": boxes_can, "specialized": specialized_can}
+_CAN = {"tiles": tiles_can, "boxes": boxes_can, "specialized": specialized_can, "direct": direct_can}
 
 
 def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Return whether a config is feasible."""
     part = next(part for part in PARTS if config["VARIANT"] in part["VARIANT"])
+    if config["COPY"]:
+        # Exact fp32 products take longer than their loads.
+        if not (may_copy(problem) and on_tensor_cores(problem) and copies_can(problem, config)):
+            return False
+        problem = convolved(problem, config)
     return bool(
         all(config[name] in choices for name, choices in part.items())
         and suits(product(problem), config, limits)

@@ -23,7 +23,7 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from tuner.kernels.conv2d.arguments import compiled_in, sliced_count
 from tuner.kernels.conv2d.epilogue import activated
 from tuner.kernels.conv2d.layer import layer, taps_steps
-from tuner.kernels.conv2d.patches import outputs, view
+from tuner.kernels.conv2d.patches import View, outputs
 from tuner.kernels.conv2d.space import in_powers_of_2, patch_of, store_count
 from tuner.kernels.shared import tma
 from tuner.kernels.shared.products import corner_of
@@ -246,8 +246,8 @@ def described(tensor: Any, shape: tuple[int, ...], strides: tuple[int, ...], box
     return TensorDescriptor(tensor, [*shape], [*strides], [*box], layout)
 
 
-def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any]) -> Launch:
-    found, patch, seen, grid = layer(problem), patch_of(problem, config), view(problem), outputs(problem)
+def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any], seen: View) -> Launch:
+    found, patch, grid = layer(problem), patch_of(problem, config), outputs(problem)
     block_k, N, C = config["BLOCK_K"], found.filters, found.channels
     wide, rest = in_powers_of_2(config["BLOCK_N"])
     stores = store_count(config)

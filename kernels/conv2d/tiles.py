@@ -83,8 +83,11 @@ def conv2d_tiles(
             x_tile = tl.load(pixels) if INSIDE else tl.load(pixels, mask=inside, other=0.0)
             w_tile = tl.load(read)
         else:
-            x_tile = tl.load(pixels, mask=inside & (c < LENGTH)[None, :], other=0.0)
+            within_run = (c < LENGTH)[None, :]
+            x_tile = tl.load(pixels, mask=within_run if INSIDE else inside & within_run, other=0.0)
             w_tile = tl.load(read, mask=((c >= BEFORE) & (c < LENGTH))[:, None], other=0.0)
+            if BEFORE > 0:  # NaN and infinities there are not of the window
+                x_tile = tl.where((c >= BEFORE)[None, :], x_tile, 0.0)
         acc = tl.dot(x_tile, w_tile, acc, input_precision=PRECISION)
 
     done = True

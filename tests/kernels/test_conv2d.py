@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from itertools import product as product_of
 from textwrap import dedent
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch.nn import functional
 
 from tuner import catalog
 from tuner.errors import UsageError
+from tuner.kernels.conv2d.copies import convolved, copy_of
 from tuner.kernels.conv2d.layer import MOST_ROWS, layer, steps
 from tuner.kernels.conv2d.patches import Patch, count, has_view, outputs, patches, view
 from tuner.kernels.conv2d.space import patch_of, tile_count
@@ -122,6 +124,7 @@ class TestPatches:
         assert (seen.shape, seen.strides) == ((2, 3, 4, 64), (9 * 7 * 64, 3 * 7 * 64, 2 * 64, 1))
 
 
+COPIED: dict[str, Any] = {"VARIANT": "boxes", "COPY": True}
 WAYS: dict[str, tuple[Problem, dict[str, Any]]] = {
     "tiles": (problem(2, 40, 7, 6, 24, **PAD), {}),
     "few channels": (problem(1, 5, 9, 8, 20, **PAD, stride_h=2), {}),
@@ -132,6 +135,12 @@ WAYS: dict[str, tuple[Problem, dict[str, Any]]] = {
     "phases": (problem(2, 32, 10, 9, 64, 3, S=2, stride_h=2, stride_w=3, **PAD), {"VARIANT": "boxes"}),
     "a product": (problem(2, 40, 7, 6, 64, 1), {"VARIANT": "boxes"}),
     "a product of every other pixel": (problem(4, 64, 9, 6, 64, 1, stride_h=2), {"VARIANT": "boxes", "PATCH": 2}),
+    "copied pixels": (problem(2, 3, 11, 9, 20, 5, S=7, stride_h=2, padding_h=3, padding_w=3), {"COPY": True}),
+    "copied pixels in slices": (problem(1, 20, 9, 7, 24, **PAD, bias=True), {"COPY": True, "SPLIT_K": 3}),
+    "copied windows": (problem(2, 3, 11, 9, 64, 5, S=7, stride_h=2, padding_h=3, padding_w=3), {**COPIED}),
+    "copied windows in turn": (problem(1, 5, 9, 10, 72, **PAD, dilation_h=2), {**COPIED, "SPLIT_K": 2, "PATCH": 1}),
+    "copied windows with gaps": (problem(2, 3, 14, 17, 64, 2, S=3, stride_h=3, stride_w=4), {**COPIED}),
+    "a product of copied pixels": (problem(2, 20, 7, 6, 64, 1), {**COPIED}),
 }  # fmt: skip
 """Ways that the interpreter runs."""
 
@@ -156,6 +165,18 @@ class TestResults:
         expected = KERNEL.reference(asked, values, slice(None))["out"]
         assert torch.equal(out.isnan(), expected.isnan())
         assert torch.allclose(out, expected, atol=0.02, rtol=0.01, equal_nan=True)
+
+    @pytest.mark.parametrize("knobs", [{}, {"COPY": True}, COPIED], ids=["tiles", "copied pixels", "copied windows"])
+    def test_what_lies_beside_windows_is_not_multiplied(self, knobs: dict[str, Any]) -> None:
+        """Loads reach into the windows beside, and padding would make NaN of infinite filters."""
+        asked = problem(1, 3, 16, 16, 64, 7, stride_h=2, padding_h=3, padding_w=3)
+        values = inputs(asked)
+        values["x"][0, 2, 7, 6], values["x"][0, 0, 3, 9], values["weight"][3, 1, 2, 2] = NAN, INF, INF
+        out = run(asked, knobs, values)
+        expected = KERNEL.reference(asked, values, slice(None))["out"]
+        kept = [n for n in range(64) if n != 3]
+        assert torch.equal(out[:, kept].isnan(), expected[:, kept].isnan())
+        assert torch.equal(out[:, kept].isinf(), expected[:, kept].isinf())
 
     @pytest.mark.filterwarnings("ignore:overflow encountered in cast:RuntimeWarning")
     @pytest.mark.parametrize("way", ["tiles", "boxes"])
@@ -213,6 +234,31 @@ class TestLaunch:
         small = problem(2, 1280, 8, 8, 1280, **PAD)
         assert launched(small, {**roles, "SPLIT_K": 8}).grid == (80,)
 
+    @pytest.mark.parametrize("variant", ["tiles", "boxes", "specialized"])
+    def test_a_copy_precedes_its_convolution(self, variant: str) -> None:
+        stem = problem(2, 3, 33, 35, 64, 7, stride_h=2, padding_h=3, padding_w=3)
+        config = KERNEL.signature.config({**TILE, "BLOCK_M": 128, "VARIANT": variant, "COPY": True})
+        operands = KERNEL.tensors(stem, config, H200.limits)
+        assert operands["x_copy"].shape == (2, 40, 42, 4)
+        assert operands["weight_copy"].shape == (64, 7, 28 if variant == "tiles" else 32)
+        tensors_at = {name: At(operand, 16) for name, operand in operands.items()}
+        names = [launch.fn.__name__ for launch in KERNEL.launch(stem, config, tensors_at)]
+        assert names == ["conv2d_copy", f"conv2d_{variant}"]
+        unaligned = {**tensors_at, "out": At(operands["out"], 8)}
+        if variant != "tiles":
+            assert [launch.fn.__name__ for launch in KERNEL.launch(stem, config, unaligned)] == ["conv2d_tiles"]
+
+    def test_windows_of_a_copy_overlap(self) -> None:
+        """Windows are two pixels of four channels apart, which is 16 bytes, and as wide as seven pixels."""
+        stem = problem(2, 3, 33, 35, 64, 7, stride_h=2, padding_h=3, padding_w=3)
+        config = KERNEL.signature.config({**TILE, **COPIED})
+        seen, row = copy_of(stem, config).seen, 42 * 4
+        assert seen.shape == (2, 20, 2, 18, 28)
+        assert seen.strides == (40 * row, 2 * row, row, 8, 1)
+        read = convolved(stem, config)
+        assert [read[name] for name in ("C", "S", "W", "stride_w", "padding_w")] == [32, 1, 18, 1, 0]
+        assert outputs(read) == outputs(stem)
+
     def test_steps_go_along_rows_of_windows_if_that_takes_fewer(self) -> None:
         stem = problem(1, 3, 32, 32, 64, 7, stride_h=2, padding_h=3, padding_w=3)
         assert [launched(stem, {}).kwargs[name] for name in ("RUN", "BEFORE", "UNIT")] == [True, 1, 2]
@@ -244,8 +290,23 @@ class TestSpace:
     )
     def test_what_descriptors_cannot_describe_is_left_to_pointers(self, asked: Problem) -> None:
         default = KERNEL.default_config(asked, H200.limits)
-        assert default["VARIANT"] == "tiles"
-        assert not KERNEL.valid(asked, {**TILE, "VARIANT": "boxes", "PATCH": 0, "SPLIT_K": 1}, H200.limits)
+        assert (default["VARIANT"] == "tiles") != default["COPY"]
+        assert not KERNEL.valid(asked, KERNEL.signature.config({**TILE, "VARIANT": "boxes"}), H200.limits)
+
+    def test_only_channels_that_are_not_aligned_are_copied(self) -> None:
+        def ways(asked: Problem) -> set[tuple[object, object]]:
+            pairs = product_of(variants, (False, True))
+            configs = [{**TILE, "BLOCK_M": 128, "VARIANT": variant, "COPY": copies} for variant, copies in pairs]
+            full = [KERNEL.signature.config(config) for config in configs]
+            return {(config["VARIANT"], config["COPY"]) for config in full if KERNEL.valid(asked, config, H200.limits)}
+
+        variants = ("tiles", "boxes", "specialized")
+        assert ways(problem(32, 3, 56, 56, 64)) == {("tiles", False), *((variant, True) for variant in variants)}
+        assert ways(problem(32, 32, 56, 56, 64)) == {(variant, False) for variant in variants}
+        assert ways(problem(32, 3, 56, 56, 33)) == {("tiles", False), ("tiles", True)}
+        assert ways(problem(32, 3, 56, 56, 64, dilation_w=2)) == {("tiles", False)}
+        assert ways(problem(32, 3, 56, 56, 64, 1, S=3)) == {("tiles", False), ("tiles", True)}
+        assert ways(problem(32, 3, 56, 56, 64, dtype="fp32", precision="ieee")) == set()  # a tile is too large
 
     def test_boxes_have_two_stages_only_in_short_loops(self) -> None:
         def stages(channels: int) -> set[object]:
@@ -280,21 +341,24 @@ COMPILED = """
 
     kernel, card = catalog.load("conv2d"), {card}
     same = {{"B": 8, "C": 320, "H": 64, "dtype": "fp16", "padding_h": 1, "padding_w": 1, "bias": True}}
+    stem = {{"B": 32, "C": 3, "H": 224, "O": 64, "R": 7, "stride_h": 2, "padding_h": 3, "padding_w": 3}}
     small = {{"B": 2, "C": 1280, "H": 8, "padding_h": 1, "padding_w": 1}}
     halved = {{**same, "stride_h": 2}}
-    tile = {{"PATCH": 0, "BLOCK_K": 64, "GROUP_M": 8, "SPLIT_K": 1, "num_warps": 4}}
+    tile = {{"PATCH": 0, "COPY": False, "BLOCK_K": 64, "GROUP_M": 8, "SPLIT_K": 1, "num_warps": 4}}
     tiles = {{**tile, "VARIANT": "tiles", "BLOCK_M": 128, "BLOCK_N": 128, "num_stages": 3}}
     boxes = {{**tile, "VARIANT": "boxes", "BLOCK_M": 256, "BLOCK_N": 128, "num_warps": 8, "num_stages": 3}}
     roles = {{**tile, "VARIANT": "specialized", "BLOCK_M": 128, "BLOCK_N": 192, "num_stages": 4}}
+    windows = {{**boxes, "BLOCK_N": 64, "BLOCK_K": 32, "num_warps": 4, "COPY": True}}
+    pixels = {{**windows, "VARIANT": "tiles", "BLOCK_M": 128, "num_stages": 4}}
     slices = {{**roles, "GROUP_M": 1, "SPLIT_K": 8}}
     set_target(card.limits)
     for values, config in {pairs}:
         problem = kernel.signature.problem(values)
         config = config or kernel.default(problem, card.limits)
         assert kernel.valid(problem, config, card.limits), config
-        (code,) = compile_launches(kernel, problem, kernel.signature.config(config), card.limits)
-        names = r"wgmma.mma_async|mma.sync|cp.async.bulk.tensor|cp.async.cg|ld.local|st.local|ldmatrix"
-        found = Counter(re.findall(names, code.asm["ptx"]))
+        *before, code = compile_launches(kernel, problem, kernel.signature.config(config), card.limits)
+        names = r"wgmma.mma_async|mma.sync|cp.async.bulk.tensor|cp.async.c[ga]|[ls][dt].local|st.shared.b16|ldmatrix"
+        found = Counter(re.findall(names, "".join(each.asm["ptx"] for each in (*before, code))))
         counts = (f"{{name}} {{count}}" for name, count in sorted(found.items()))
         print("found", code.metadata.shared <= card.limits.shared_bytes, *counts)
 """
@@ -313,6 +377,15 @@ def test_threads_copy_pixels_asynchronously() -> None:
     for names in instructions("A100", "((same, tiles), (small, None))"):
         assert "cp.async.cg" in names
         assert "mma.sync" in names
+
+
+def test_copied_pixels_are_read_8_bytes_at_once_and_windows_by_the_copy_engine() -> None:
+    pixels, windows = instructions("H200", "((stem, pixels), (stem, windows))")
+    assert "cp.async.ca" in pixels
+    assert "cp.async.bulk.tensor" in windows
+    for names in (pixels, windows):
+        assert "wgmma" in names
+        assert "st.shared.b16" not in names  # filters are copied asynchronously too
 
 
 def test_the_tensor_cores_of_hopper_read_pixels_and_filters_from_shared_memory() -> None:
