@@ -98,7 +98,7 @@ def by_vectors(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
     A matrix that lies along K is read by one row for each program, in steps of 8 KB if they divide it; for more
     vectors, programs take as many rows and a shorter step of each. A matrix that lies across K is read 128 bytes of a
     row at once, by programs of 16 warps. With more than two such programs for each multiprocessor, smaller programs
-    share it; with less than one for every second multiprocessor, programs read 64 bytes of a row.
+    share it. While there is less than one for every second multiprocessor, programs read half as much of a row.
     """
     M, N, K = problem.sizes
     a_is_t, b_is_t = transposed(problem)
@@ -112,9 +112,8 @@ def by_vectors(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
         tile = {many: vectors, "BLOCK_K": depth, "num_warps": warps}
     else:
         columns = 128 // itemsize(problem.dtype)
-        programs = cdiv(max(M, N), columns)
-        small = programs > 2 * limits.sm_count
-        if 2 * programs < limits.sm_count:
+        small = cdiv(max(M, N), columns) > 2 * limits.sm_count
+        while 2 * cdiv(max(M, N), columns) < limits.sm_count and columns * itemsize(problem.dtype) > 32:
             columns //= 2
         tile = {many: columns, "BLOCK_K": 128 if small else 512, "num_warps": 4 if small else 16}
     config: dict[str, Value] = {
