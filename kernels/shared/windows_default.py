@@ -10,7 +10,7 @@ from math import inf
 from tuner.kernels.shared import windows_space as space
 from tuner.kernels.shared.windows import Windows, power_of_2_in, windows
 from tuner.kernels.shared.windows_estimate import estimate, program_bytes, work
-from tuner.kernels.shared.windows_launch import UNROLLED_BLOCKS, UNROLLED_VALUES, tiles, unrolled, vectors
+from tuner.kernels.shared.windows_launch import UNROLLED_BLOCKS, UNROLLED_ROWS, UNROLLED_VALUES, tiles, unrolled, vectors
 from tuner.kernels.shared.windows_space import has_reduced, has_tiles, least_channels, steps, valid
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, next_power_of_2
 
@@ -21,6 +21,8 @@ class DefaultSettings:
 
     sides: tuple[int, ...] = (1, 2, 4, 8)
     """Rows or columns of outputs of a thread that are tried."""
+    outputs: int = 32
+    """Most outputs of a thread, of each of its channels."""
     warps: tuple[int, ...] = (1, 2)
     """Warps of a program of nchw that are tried."""
     repeats: tuple[int, ...] = (1, 2)
@@ -105,13 +107,16 @@ def _tiled(problem: Problem, found: Windows, limits: Limits) -> Mapping[str, Val
 def _sides(found: Windows) -> list[tuple[int, int]]:
     """Return choices of TILE_P and TILE_Q.
 
-    A thread of nhwc has several columns only if windows share some, or if its loads have less than half of 16 bytes.
+    A thread of nhwc has several columns only if its loads have less than half of 16 bytes, up to half of 16 bytes. A
+    loop over the rows of a window keeps one row of outputs.
     """
     rows = SETTINGS.pixel_rows if found.is_nhwc else SETTINGS.sides
-    shares = found.columns.window > found.columns.stride or vectors(found, 1)[0] < found.vector // 2
-    columns = (1,) if found.is_nhwc and not shares else SETTINGS.sides
+    rows = rows if found.rows.reach <= UNROLLED_ROWS else (1,)
+    widest = max(1, found.vector // (2 * vectors(found, 1)[0])) if found.is_nhwc else SETTINGS.sides[-1]
+    columns = [wide for wide in SETTINGS.sides if wide <= widest]
     most_rows, most_columns = next_power_of_2(found.rows.count), next_power_of_2(found.columns.count)
-    return [(high, wide) for high in rows if high <= most_rows for wide in columns if wide <= most_columns]
+    tried = product((high for high in rows if high <= most_rows), (wide for wide in columns if wide <= most_columns))
+    return [(high, wide) for high, wide in tried if high * wide <= SETTINGS.outputs]
 
 
 def _rows(found: Windows, high: int, wide: int, lanes: int) -> Iterator[tuple[int, int, int]]:

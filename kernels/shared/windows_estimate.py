@@ -31,23 +31,23 @@ class Coefficients:
     """Clock of the multiprocessors."""
     gb_per_s: float = 4200.0
     """Rate of device memory, if the card's was not measured."""
-    start_us: float = 1.42
+    start_us: float = 1.49
     """Time of a launch beside its programs; fitted."""
-    program_us: float = 0.00053
+    program_us: float = 0.000535
     """Time in which the card starts a program, whatever its size; fitted. Small programs are limited by it."""
     latency_us: float = 0.6
     """Time of a program that waits for its first reads."""
-    row_us: float = 0.047
+    row_us: float = 0.0485
     """Time of each further row of a window in a loop; fitted."""
-    instruction_cycles: float = 3.15
+    instruction_cycles: float = 2.22
     """Cycles from one instruction of a thread to the next; fitted."""
-    load_cycles: float = 2.16
+    load_cycles: float = 2.18
     """Cycles of a load instruction of a warp; fitted."""
-    load_line_cycles: float = 0.24
+    load_line_cycles: float = 0.253
     """Further cycles for each 128 bytes that it reaches; fitted."""
-    store_cycles: float = 3.19
+    store_cycles: float = 3.26
     """Cycles of a store instruction of a warp; fitted."""
-    store_sector_cycles: float = 0.23
+    store_sector_cycles: float = 0.234
     """Further cycles for each sector of 32 bytes that it reaches; fitted."""
     l2_bytes: float = 80.0
     """Bytes that a multiprocessor reads from L2 or writes to it in a cycle."""
@@ -55,7 +55,7 @@ class Coefficients:
     """Further share of the time of device memory for each doubling of `rows` that a program computes; fitted."""
     rows: int = 8
     """Rows of outputs of a program that are not too many, with rows of an image contiguous."""
-    gaps: float = 0.11
+    gaps: float = 0.106
     """Further share for each halving of the neighbours that a load of a warp reads of what it reaches; fitted."""
     own: float = 1.5
     """Times that a program waits for its own loads, stores and bytes, relative to their throughput."""
@@ -126,7 +126,8 @@ def estimate(
     repeats = max(1.0, lanes / (warps * limits.warp_size))
     reads, writes = program_bytes(found, config)
     load_sectors, store_sectors = _sectors(found, each, config, along)
-    lines = max(each.load_bytes * limits.warp_size / LINE, load_sectors * SECTOR / LINE)
+    gaps = _gaps(found, each, config, load_sectors)
+    lines = max(each.load_bytes * limits.warp_size, load_sectors * SECTOR) / LINE * (gaps if found.is_nhwc else 1.0)
     memory = limits.gb_per_s or c.gb_per_s
 
     # Of one program, in us: instructions, loads and stores, and bytes from L2 and device memory.
@@ -147,7 +148,7 @@ def estimate(
         programs * warps * issue / 4 / sm_count,
         programs * moved / sm_count,
         programs * cached / sm_count,
-        _image_bytes(found) / memory / 1e3 * _locality(found, each, config, load_sectors, limits, c),
+        _image_bytes(found) / memory / 1e3 * _locality(found, config, gaps, c),
         programs * c.program_us,
     )
     return c.start_us + sum(part**c.sharpness for part in parts) ** (1 / c.sharpness)
@@ -198,12 +199,19 @@ def _image_bytes(found: Windows) -> float:
     return (found.images * found.channels * read_rows * found.columns.size + found.outputs) * found.element_bytes
 
 
-def _locality(
-    found: Windows, each: Work, config: Mapping[str, Any], sectors: float, limits: Limits, c: Coefficients
-) -> float:
-    """Return the time of device memory relative to that of programs with few rows and loads without gaps."""
+def _gaps(found: Windows, each: Work, config: Mapping[str, Any], sectors: float) -> float:
+    """Return the bytes that a load of a warp reaches relative to those that it reads.
+
+    Args:
+        sectors: sectors that it reaches; of nhwc, parts of lines are reached if a program has few of the channels.
+    """
     if found.is_nhwc:
-        return 1.0
-    doubled = max(0.0, log2(config["BLOCK_N"] * config["TILE_P"] / c.rows))
-    gaps = max(0.0, log2(sectors * SECTOR / (limits.warp_size * each.load_bytes)))
-    return 1 + c.many_rows * doubled + c.gaps * gaps
+        run = config["BLOCK_N"] * found.element_bytes
+        return max(1.0, LINE / run) if config["BLOCK_N"] < found.channels else 1.0
+    return max(1.0, sectors * SECTOR / (32 * each.load_bytes))
+
+
+def _locality(found: Windows, config: Mapping[str, Any], gaps: float, c: Coefficients) -> float:
+    """Return the time of device memory relative to that of programs with few rows and loads without gaps."""
+    doubled = 0.0 if found.is_nhwc else max(0.0, log2(config["BLOCK_N"] * config["TILE_P"] / c.rows))
+    return 1 + c.many_rows * doubled + c.gaps * log2(gaps)
