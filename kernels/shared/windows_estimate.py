@@ -31,31 +31,31 @@ class Coefficients:
     """Clock of the multiprocessors."""
     gb_per_s: float = 4200.0
     """Rate of device memory, if the card's was not measured."""
-    start_us: float = 1.49
+    start_us: float = 1.48
     """Time of a launch beside its programs; fitted."""
-    program_us: float = 0.000535
+    program_us: float = 0.000526
     """Time in which the card starts a program, whatever its size; fitted. Small programs are limited by it."""
     latency_us: float = 0.6
     """Time of a program that waits for its first reads."""
-    row_us: float = 0.0485
+    row_us: float = 0.0479
     """Time of each further row of a window in a loop; fitted."""
-    instruction_cycles: float = 2.22
+    instruction_cycles: float = 2.33
     """Cycles from one instruction of a thread to the next; fitted."""
-    load_cycles: float = 2.18
+    load_cycles: float = 2.07
     """Cycles of a load instruction of a warp; fitted."""
-    load_line_cycles: float = 0.253
+    load_line_cycles: float = 0.244
     """Further cycles for each 128 bytes that it reaches; fitted."""
-    store_cycles: float = 3.26
+    store_cycles: float = 3.22
     """Cycles of a store instruction of a warp; fitted."""
-    store_sector_cycles: float = 0.234
+    store_sector_cycles: float = 0.224
     """Further cycles for each sector of 32 bytes that it reaches; fitted."""
     l2_bytes: float = 80.0
     """Bytes that a multiprocessor reads from L2 or writes to it in a cycle."""
-    many_rows: float = 0.177
+    many_rows: float = 0.138
     """Further share of the time of device memory for each doubling of `rows` that a program computes; fitted."""
     rows: int = 8
     """Rows of outputs of a program that are not too many, with rows of an image contiguous."""
-    gaps: float = 0.106
+    gaps: float = 0.111
     """Further share for each halving of the neighbours that a load of a warp reads of what it reaches; fitted."""
     own: float = 1.5
     """Times that a program waits for its own loads, stores and bytes, relative to their throughput."""
@@ -148,7 +148,7 @@ def estimate(
         programs * warps * issue / 4 / sm_count,
         programs * moved / sm_count,
         programs * cached / sm_count,
-        _image_bytes(found) / memory / 1e3 * _locality(found, config, gaps, c),
+        _image_bytes(found) / memory / 1e3 * _locality(found, config, gaps, along, c),
         programs * c.program_us,
     )
     return c.start_us + sum(part**c.sharpness for part in parts) ** (1 / c.sharpness)
@@ -211,7 +211,15 @@ def _gaps(found: Windows, each: Work, config: Mapping[str, Any], sectors: float)
     return max(1.0, sectors * SECTOR / (32 * each.load_bytes))
 
 
-def _locality(found: Windows, config: Mapping[str, Any], gaps: float, c: Coefficients) -> float:
-    """Return the time of device memory relative to that of programs with few rows and loads without gaps."""
-    doubled = 0.0 if found.is_nhwc else max(0.0, log2(config["BLOCK_N"] * config["TILE_P"] / c.rows))
-    return 1 + c.many_rows * doubled + c.gaps * log2(gaps)
+def _locality(found: Windows, config: Mapping[str, Any], gaps: float, along: int, c: Coefficients) -> float:
+    """Return the time of device memory relative to that of programs with few rows, long runs and no gaps."""
+    if not found.is_nhwc:
+        if config["BLOCK_Q"] < found.columns.count:
+            gaps *= max(1.0, LINE / (config["BLOCK_Q"] * found.element_bytes))
+        if along < 32:  # a load of a warp is of several rows, with others between them
+            row, apart = found.columns.size * found.element_bytes, config["TILE_P"] * found.rows.stride
+            gaps *= min(LINE, apart * row) / min(LINE, row)
+        many_rows = max(0.0, log2(config["BLOCK_N"] * config["TILE_P"] / c.rows))
+    else:
+        many_rows = 0.0
+    return 1 + c.gaps * log2(gaps) + c.many_rows * many_rows
