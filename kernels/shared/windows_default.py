@@ -1,4 +1,4 @@
-"""Default config of pooling: of tiles the one that the estimate finds fastest, else a rule over windows and the card."""
+"""Default config of pooling: of tiles the one with the least estimate, else a rule over windows and the card."""
 
 from __future__ import annotations
 
@@ -10,14 +10,25 @@ from math import inf
 from tuner.kernels.shared import windows_space as space
 from tuner.kernels.shared.windows import Windows, power_of_2_in, windows
 from tuner.kernels.shared.windows_estimate import estimate, program_bytes, work
-from tuner.kernels.shared.windows_launch import UNROLLED_BLOCKS, UNROLLED_ROWS, UNROLLED_VALUES, tiles, unrolled, vectors
+from tuner.kernels.shared.windows_launch import (
+    UNROLLED_BLOCKS,
+    UNROLLED_ROWS,
+    UNROLLED_VALUES,
+    tiles,
+    unrolled,
+    vectors,
+)
 from tuner.kernels.shared.windows_space import has_reduced, has_tiles, least_channels, steps, valid
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, next_power_of_2
 
 
 @dataclass(frozen=True)
 class DefaultSettings:
-    """Settings of the rule, chosen so that an H200 has 40 KB of reads in flight on each multiprocessor."""
+    """Settings of the default.
+
+    Tiles that are tried are of the kinds that were fastest in searches, since the estimate is fitted to those. The rule
+    for windows that threads share keeps 40 KB of reads in flight on each multiprocessor of an H200.
+    """
 
     sides: tuple[int, ...] = (1, 2, 4, 8)
     """Rows or columns of outputs of a thread that are tried."""
@@ -107,8 +118,8 @@ def _tiled(problem: Problem, found: Windows, limits: Limits) -> Mapping[str, Val
 def _sides(found: Windows) -> list[tuple[int, int]]:
     """Return choices of TILE_P and TILE_Q.
 
-    A thread of nhwc has several columns only if its loads have less than half of 16 bytes, up to half of 16 bytes. A
-    loop over the rows of a window keeps one row of outputs.
+    A thread of nhwc has the columns of half of 16 bytes: several if its loads have less. A loop over the rows of a
+    window keeps one row of outputs.
     """
     rows = SETTINGS.pixel_rows if found.is_nhwc else SETTINGS.sides
     rows = rows if found.rows.reach <= UNROLLED_ROWS else (1,)

@@ -76,7 +76,7 @@ SECTOR, LINE = 32, 128
 
 @dataclass(frozen=True)
 class Work:
-    """What a thread does for a tile of outputs; made by `work`."""
+    """Loads, stores and instructions of a thread for a tile of outputs. Made by `work`."""
 
     loads: int
     load_bytes: int
@@ -151,7 +151,8 @@ def estimate(
         _image_bytes(found) / memory / 1e3 * _locality(found, config, gaps, along, c),
         programs * c.program_us,
     )
-    return c.start_us + sum(part**c.sharpness for part in parts) ** (1 / c.sharpness)
+    together: float = sum(part**c.sharpness for part in parts) ** (1 / c.sharpness)
+    return c.start_us + together
 
 
 def program_bytes(found: Windows, config: Mapping[str, Any]) -> tuple[float, float]:
