@@ -51,7 +51,7 @@ class DefaultSettings:
     long_warps: tuple[int, ...] = (4, 2, 1)
     """The same of long windows of nchw."""
     programs_per_sm: int = 4
-    """Fewest programs for each multiprocessor; smaller problems have smaller tiles."""
+    """Fewest programs for each multiprocessor that share short windows; smaller problems have smaller tiles."""
     shared_per_sm: int = 8
     """The same of programs that share long windows."""
     values: int = 16
