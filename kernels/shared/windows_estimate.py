@@ -1,0 +1,226 @@
+"""Estimated time of pooling by `tiles`, from the card's resources: no measurement, no table of shapes, no GPU.
+
+What overlaps is added up by a norm: the start of programs, one after the other on the whole card; instructions; loads
+and stores of each multiprocessor; bytes from L2 and from device memory; and the time in which a program waits, over as
+many programs as a multiprocessor holds.
+
+It is plain arithmetic: about 10 us of host time for a config.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import log2
+from typing import Any
+
+from tuner.kernels.shared.windows import Windows
+from tuner.kernels.shared.windows_launch import UNROLLED_ROWS, tiles, vectors
+from tuner.kernels.spec import Limits, cdiv
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """Coefficients of the estimate; cycles are those of a multiprocessor.
+
+    The ten that say "fitted" are fitted to 2,407 configs of 48 problems of max_pool2d and avg_pool2d, drawn but for
+    two, on an NVIDIA H200 (2026-11-30, Triton 3.6.0).
+    """
+
+    mhz: float = 1755.0
+    """Clock of the multiprocessors."""
+    gb_per_s: float = 4200.0
+    """Rate of device memory, if the card's was not measured."""
+    start_us: float = 1.48
+    """Time of a launch beside its programs; fitted."""
+    program_us: float = 0.000526
+    """Time in which the card starts a program, whatever its size; fitted. Small programs are limited by it."""
+    latency_us: float = 0.6
+    """Time of a program that waits for its first reads."""
+    row_us: float = 0.0479
+    """Time of each further row of a window in a loop; fitted."""
+    instruction_cycles: float = 2.33
+    """Cycles from one instruction of a thread to the next; fitted."""
+    load_cycles: float = 2.07
+    """Cycles of a load instruction of a warp; fitted."""
+    load_line_cycles: float = 0.244
+    """Further cycles for each 128 bytes that it reaches; fitted."""
+    store_cycles: float = 3.22
+    """Cycles of a store instruction of a warp; fitted."""
+    store_sector_cycles: float = 0.224
+    """Further cycles for each sector of 32 bytes that it reaches; fitted."""
+    l2_bytes: float = 80.0
+    """Bytes that a multiprocessor reads from L2 or writes to it in a cycle."""
+    many_rows: float = 0.138
+    """Further share of the time of device memory for each doubling of `rows` that a program computes; fitted."""
+    rows: int = 8
+    """Rows of outputs of a program that are not too many, with rows of an image contiguous."""
+    gaps: float = 0.111
+    """Further share for each halving of the neighbours that a load of a warp reads of what it reaches; fitted."""
+    own: float = 1.5
+    """Times that a program waits for its own loads, stores and bytes, relative to their throughput."""
+    last_wave: float = 0.4
+    """Part of a wave of programs that the last one takes beyond its share."""
+    sharpness: float = 3.0
+    """Exponent of the norm that adds up what overlaps."""
+
+
+COEFFICIENTS = Coefficients()
+PROGRAMS_PER_SM = 32
+"""Programs that a multiprocessor holds."""
+WARPS_PER_SM = 64
+"""Warps that a multiprocessor holds."""
+SECTOR, LINE = 32, 128
+"""Bytes of a sector, the unit of transfers between L1 and L2, and of a line of L1."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Loads, stores and instructions of a thread for a tile of outputs. Made by `work`."""
+
+    loads: int
+    load_bytes: int
+    """Bytes of a load."""
+    stores: int
+    store_bytes: int
+    instructions: int
+    registers: float
+    """Registers that hold what is read at once, and outputs."""
+
+
+def work(found: Windows, high: int, wide: int) -> Work:
+    """Return what a thread does for high x wide outputs of each of its channels."""
+    rows, columns = found.rows, found.columns
+    vector, stored = vectors(found, wide)
+    is_looped = rows.reach > UNROLLED_ROWS
+    reads = {p * rows.stride + r * rows.dilation for p in range(high) for r in range(rows.window)}
+    read_rows = rows.window if is_looped else len(reads)
+    read = {q * columns.stride + s * columns.dilation for q in range(wide) for s in range(columns.window)}
+    channels = vector if found.is_nhwc else 1
+    in_row = len(read) if found.is_nhwc else len({(column - columns.padding) // vector for column in read})
+    loads, outputs = read_rows * in_row, high * wide
+    combined = read_rows * wide * (columns.window - 1) + outputs * (rows.window - 1)
+    stores = outputs if found.is_nhwc else outputs // stored
+    held = (in_row if is_looped else loads) * max(1.0, vector * found.element_bytes / 4)
+    return Work(
+        loads=loads,
+        load_bytes=vector * found.element_bytes,
+        stores=stores,
+        store_bytes=stored * found.element_bytes,
+        instructions=30 + 3 * (loads + stores) + (read_rows * len(read) + combined + 2 * outputs) * channels,
+        registers=(2 if is_looped else 1) * (0.5 * held + 0.35 * outputs * channels),
+    )
+
+
+def estimate(
+    found: Windows, each: Work, config: Mapping[str, Any], limits: Limits, c: Coefficients = COEFFICIENTS
+) -> float:
+    """Return the estimated time of a config of `tiles` in us.
+
+    Args:
+        each: what a thread does for TILE_P x TILE_Q outputs.
+    """
+    warps, sm_count, programs = config["num_warps"], limits.sm_count, tiles(found, config)
+    along = config["BLOCK_Q"] // config["TILE_Q"]
+    lanes = along * (config["BLOCK_N"] * found.element_bytes // each.load_bytes if found.is_nhwc else config["BLOCK_N"])
+    repeats = max(1.0, lanes / (warps * limits.warp_size))
+    reads, writes = program_bytes(found, config)
+    load_sectors, store_sectors = _sectors(found, each, config, along)
+    gaps = _gaps(found, each, config, load_sectors)
+    lines = max(each.load_bytes * limits.warp_size, load_sectors * SECTOR) / LINE * (gaps if found.is_nhwc else 1.0)
+    memory = limits.gb_per_s or c.gb_per_s
+
+    # Of one program, in us: instructions, loads and stores, and bytes from L2 and device memory.
+    issue = repeats * each.instructions / c.mhz
+    moved = warps * repeats * (
+        each.loads * (c.load_cycles + c.load_line_cycles * lines)
+        + each.stores * (c.store_cycles + c.store_sector_cycles * store_sectors)
+    ) / c.mhz  # fmt: skip
+    cached = (reads + writes) / c.l2_bytes / c.mhz
+    transferred = (reads + writes) * sm_count / memory / 1e3
+
+    held = _programs_held(each.registers * repeats, warps, limits)
+    waves = programs / (sm_count * held)
+    further = found.rows.window - 1 if found.rows.reach > UNROLLED_ROWS else 0
+    wait = c.latency_us + c.row_us * further + c.instruction_cycles * issue + c.own * (moved + transferred)
+    parts = (
+        (1.0 if waves <= 1 else waves + c.last_wave) * wait,
+        programs * warps * issue / 4 / sm_count,
+        programs * moved / sm_count,
+        programs * cached / sm_count,
+        _image_bytes(found) / memory / 1e3 * _locality(found, config, gaps, along, c),
+        programs * c.program_us,
+    )
+    together: float = sum(part**c.sharpness for part in parts) ** (1 / c.sharpness)
+    return c.start_us + together
+
+
+def program_bytes(found: Windows, config: Mapping[str, Any]) -> tuple[float, float]:
+    """Return the bytes that a program reads and writes, each once, with those of sectors that it shares."""
+    rows, columns, size = found.rows, found.columns, found.element_bytes
+    high, block_q, block_n = config["TILE_P"], config["BLOCK_Q"], config["BLOCK_N"]
+    more_rows, more_columns = max(0, rows.reach - rows.stride), max(0, columns.reach - columns.stride)
+    wide, out_wide = min(block_q * columns.stride + more_columns, columns.size), min(block_q, columns.count)
+    if found.is_nhwc:
+        channels = min(block_n, found.channels) * size
+        read_rows = min(high * rows.stride + more_rows, rows.size)
+        return read_rows * wide * channels, min(high, rows.count) * out_wide * channels
+    planes = max(1.0, block_n / cdiv(rows.count, high))
+    read_rows = min(block_n * high * rows.stride + planes * more_rows, planes * rows.size)
+    out_rows = min(block_n * high, planes * rows.count)
+    read_runs, out_runs = (1 if wide >= columns.size else read_rows), (1 if block_q >= columns.count else out_rows)
+    return read_rows * wide * size + SECTOR * read_runs, out_rows * out_wide * size + SECTOR * out_runs
+
+
+def _sectors(found: Windows, each: Work, config: Mapping[str, Any], along: int) -> tuple[float, float]:
+    """Return the sectors that a load and a store of a warp reach."""
+    if found.is_nhwc:
+        whole = 32 * each.load_bytes / min(SECTOR, config["BLOCK_N"] * found.element_bytes)
+        return whole, whole
+    in_row, apart = min(along, 32), config["TILE_Q"] * found.element_bytes
+
+    def reached(apart: int, size: int) -> float:
+        """Return the sectors of accesses of a size to addresses apart."""
+        return 32 // in_row * min(in_row, 1 + in_row * max(apart, size) / SECTOR)
+
+    return reached(apart * found.columns.stride, each.load_bytes), reached(apart, each.store_bytes)
+
+
+def _programs_held(registers: float, warps: int, limits: Limits) -> int:
+    """Return the number of programs that a multiprocessor holds, of which threads have some registers of their own."""
+    all_registers = min(limits.registers_per_thread, 24 + registers)
+    by_registers = limits.registers_per_sm // (warps * limits.warp_size * cdiv(int(all_registers), 8) * 8)
+    return max(1, min(PROGRAMS_PER_SM, WARPS_PER_SM // warps, by_registers))
+
+
+def _image_bytes(found: Windows) -> float:
+    """Return the bytes of images, without rows that no window has, and of outputs."""
+    rows = found.rows
+    read_rows = min(rows.size, rows.count * rows.stride + rows.reach) * min(1.0, rows.window / rows.stride)
+    return (found.images * found.channels * read_rows * found.columns.size + found.outputs) * found.element_bytes
+
+
+def _gaps(found: Windows, each: Work, config: Mapping[str, Any], sectors: float) -> float:
+    """Return the bytes that a load of a warp reaches relative to those that it reads.
+
+    Args:
+        sectors: sectors that it reaches; of nhwc, parts of lines are reached if a program has few of the channels.
+    """
+    if found.is_nhwc:
+        run = config["BLOCK_N"] * found.element_bytes
+        return max(1.0, LINE / run) if config["BLOCK_N"] < found.channels else 1.0
+    return max(1.0, sectors * SECTOR / (32 * each.load_bytes))
+
+
+def _locality(found: Windows, config: Mapping[str, Any], gaps: float, along: int, c: Coefficients) -> float:
+    """Return the time of device memory relative to that of programs with few rows, long runs and no gaps."""
+    if not found.is_nhwc:
+        if config["BLOCK_Q"] < found.columns.count:
+            gaps *= max(1.0, LINE / (config["BLOCK_Q"] * found.element_bytes))
+        if along < 32:  # a load of a warp is of several rows, with others between them
+            row, apart = found.columns.size * found.element_bytes, config["TILE_P"] * found.rows.stride
+            gaps *= min(LINE, apart * row) / min(LINE, row)
+        many_rows = max(0.0, log2(config["BLOCK_N"] * config["TILE_P"] / c.rows))
+    else:
+        many_rows = 0.0
+    return 1 + c.gaps * log2(gaps) + c.many_rows * many_rows
