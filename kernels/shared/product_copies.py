@@ -19,11 +19,11 @@ from tuner.kernels.spec import Cost, Limits, Problem, Value
 
 @dataclass(frozen=True)
 class CopiesSettings:
-    """Settings of the choice between copies and none, from 25 problems on an H200 (2026-11-30)."""
+    """Settings of the choice between copies and none, from 33 problems on an H200 (2026-11-30)."""
 
-    least_us: float = 18.0
-    """Estimated time in us without copies, below which nothing is copied. Such products take two thirds of their
-    estimate, and each launch costs host time."""
+    least_us: float = 13.0
+    """Estimated time in us without copies, below which nothing is copied. Such products take a third to a
+    half of their estimate, and each launch costs host time."""
     pointers: float = 1.05
     """Factor by which `tiles` must be estimated faster than the aligned default to replace it."""
     tiles: tuple[tuple[int, int, int], ...] = (
