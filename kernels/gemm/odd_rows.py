@@ -26,8 +26,8 @@ class OddRowsSettings:
     flat: tuple[int, int, int] = (64, 128, 8)
     """Rows, columns and warps of a tile with at most 64 rows."""
     least: tuple[int, int] = (32, 4)
-    """Rows and columns down to which a tile is halved while there are fewer tiles than multiprocessors, and its fewest
-    warps then."""
+    """Rows and columns down to which a tile is halved while there are tiles for half of the multiprocessors at most and
+    K is not cut, and its fewest warps then."""
     block_k: int = 64
     """Elements along K of a step."""
     slice_k: int = 1024
@@ -83,10 +83,10 @@ def _by_tiles(problem: Problem, limits: Limits) -> Mapping[str, Value]:
         block_m, block_n, warps = SETTINGS.tall if SETTINGS.flat[0] < M else SETTINGS.flat
     block_m, block_n = (max(16, min(next_power_of_2(size), block)) for size, block in ((M, block_m), (N, block_n)))
     least, fewest = SETTINGS.least[0], 2
-    while cdiv(M, block_m) * cdiv(N, block_n) < limits.sm_count and max(block_m, block_n) > least:
-        block_m, block_n = (block_m // 2, block_n) if block_m >= block_n else (block_m, block_n // 2)
-        fewest = SETTINGS.least[1]
     tiles, slices = cdiv(M, block_m) * cdiv(N, block_n), 1
+    while SETTINGS.slice_k > K and 2 * tiles <= limits.sm_count and max(block_m, block_n) > least:
+        block_m, block_n = (block_m // 2, block_n) if block_m >= block_n else (block_m, block_n // 2)
+        tiles, fewest = cdiv(M, block_m) * cdiv(N, block_n), SETTINGS.least[1]
     while slices * tiles < most and slices * SETTINGS.slice_k <= K and slices < 4:
         slices *= 2
     return {

@@ -21,9 +21,13 @@ from tuner.kernels.spec import Cost, Limits, Problem, Value
 class CopiesSettings:
     """Settings of the choice between copies and none, from 33 problems on an H200 (2026-11-30)."""
 
-    least_us: float = 13.0
-    """Estimated time in us without copies, below which nothing is copied. Such products take a third to a
-    half of their estimate, and each launch costs host time."""
+    least_us: float = 10.0
+    """Estimated time in us without copies, below which another launch cannot pay."""
+    short_us: float = 18.0
+    """Estimated time in us without copies, below which products are short. They take a third to a half of it."""
+    short: float = 0.85
+    """Most estimated time with copies, relative to that without, for which a short product is copied: each launch
+    costs host time."""
     pointers: float = 1.05
     """Factor by which `tiles` must be estimated faster than the aligned default to replace it."""
     tiles: tuple[tuple[int, int, int], ...] = (
@@ -57,8 +61,8 @@ def of_copies(
 ) -> Mapping[str, Value]:
     """Return the config with copies of the least estimated time, or `as_it_lies`.
 
-    The latter if it is faster, takes less than `least_us`, or runs without tensor cores, which lose little to unaligned
-    rows.
+    The latter if it is faster, is short and not much slower, or runs without tensor cores, which lose little to
+    unaligned rows.
 
     Args:
         as_it_lies: the default without copies.
@@ -67,7 +71,7 @@ def of_copies(
     us = op.estimate(problem, as_it_lies, limits).us
     if as_it_lies["VARIANT"] == "vectors" or us < SETTINGS.least_us:
         return as_it_lies
-    choices = [(us, as_it_lies)]
+    choices = [(us * (SETTINGS.short if us < SETTINGS.short_us else 1.0), as_it_lies)]
     for config in all_copied(op, problem, aligned(), limits):
         choices.append((op.estimate(problem, config, limits).us, config))
     for config in factors_copied(op, problem, limits):
