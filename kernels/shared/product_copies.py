@@ -21,11 +21,11 @@ from tuner.kernels.spec import Cost, Limits, Problem, Value
 class CopiesSettings:
     """Settings of the choice between copies and none, from 33 problems on an H200 (2026-11-30)."""
 
-    least_us: float = 10.0
+    least_us: float = 11.0
     """Estimated time in us without copies, below which another launch cannot pay."""
     short_us: float = 18.0
     """Estimated time in us without copies, below which products are short. They take a third to a half of it."""
-    short: float = 0.85
+    short: float = 0.82
     """Most estimated time with copies, relative to that without, for which a short product is copied: each launch
     costs host time."""
     pointers: float = 1.05
