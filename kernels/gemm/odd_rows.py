@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tuner.kernels.gemm.space import DEFAULTS, is_described, reads_elements, valid
+from tuner.kernels.shared.product_rows import transposed
 from tuner.kernels.shared.tiling import rows_walked
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, next_power_of_2
 
@@ -36,6 +37,9 @@ class OddRowsSettings:
     """Tiles and slices for each multiprocessor, beyond which K is not cut."""
     vectors: tuple[int, int, int] = (16, 128, 4)
     """Rows of the larger factor, elements along K and warps of a program without tensor cores."""
+    short_vectors: tuple[int, int, int] = (2, 8, 4)
+    """The same for one vector, if K is short and rows lie along it: rows of the larger factor for each of few programs
+    and of many, and warps. A program reads all of K at once."""
     most_vectors: int = 4
     """Most rows, or columns, that are computed without tensor cores."""
 
@@ -52,17 +56,24 @@ def of_odd_rows(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
     """Return the default of a product with odd rows; None for others, or if the config is not feasible."""
     if not has_odd_rows(problem, limits):
         return None
-    configs = (_by_vectors(problem), _by_tiles(problem, limits))
+    configs = (_by_vectors(problem, limits), _by_tiles(problem, limits))
     return next((config for config in configs if config and valid(problem, config, limits)), None)
 
 
-def _by_vectors(problem: Problem) -> Mapping[str, Value] | None:
+def _by_vectors(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
+    """Return rows of the larger factor for each program; with a short K all of it at once, if they lie along it."""
     M, N, K = problem.sizes
     vectors = next_power_of_2(min(M, N))
-    if vectors > SETTINGS.most_vectors or SETTINGS.slice_k > K:
+    a_is_t, b_is_t = transposed(problem)
+    few, many, along = ("BLOCK_M", "BLOCK_N", b_is_t) if M <= N else ("BLOCK_N", "BLOCK_M", not a_is_t)
+    is_short = SETTINGS.slice_k > K
+    if vectors > (1 if is_short else SETTINGS.most_vectors) or (is_short and not along):
         return None
-    few, many = ("BLOCK_M", "BLOCK_N") if M <= N else ("BLOCK_N", "BLOCK_M")
     rows, block_k, warps = SETTINGS.vectors
+    if is_short:
+        fewest, most, warps = SETTINGS.short_vectors
+        rows = fewest if cdiv(max(M, N), fewest) <= 4 * limits.sm_count else most
+        block_k = next_power_of_2(K)
     tile = {few: vectors, many: rows, "BLOCK_K": block_k, "num_warps": warps}
     return {
         **tile,
