@@ -35,7 +35,7 @@ from tuner.kernels.attention.space import (
 )
 from tuner.kernels.attention.specialized import attention_specialized, describable, described
 from tuner.kernels.attention.tiles import attention_tiles
-from tuner.kernels.attention.vendors import cudnn, flash, vendor
+from tuner.kernels.attention.vendors import cudnn, flash, flashinfer, vendor
 from tuner.kernels.spec import (
     Attribute,
     Config,
@@ -259,7 +259,7 @@ KERNEL = Kernel(
     workspace=workspace,
     reference=reference,
     vendor=vendor,
-    vendors={"cuDNN": cudnn, "flash": flash},
+    vendors={"cuDNN": cudnn, "flash": flash, "flashinfer": flashinfer},
     valid=valid,
     parts=tuple({"VARIANT": (variant,), **choices} for variant, choices in VARIANTS.items()),
     default=default,

@@ -1,14 +1,18 @@
-"""Implementations of attention by torch: its `scaled_dot_product_attention`, and two of its back ends by name."""
+"""Implementations of attention by torch, two of its back ends by name, and FlashInfer for one row over pages."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
+from functools import cache
 from itertools import accumulate
 from typing import Any
 
 from tuner.kernels.attention.reference import computed, mask, scale_of, sequences
-from tuner.kernels.attention.sequences import has_empty_rows, is_dense, key_lengths, row_lengths
-from tuner.kernels.spec import Problem
+from tuner.kernels.attention.sequences import group, has_empty_rows, is_dense, key_lengths, paged, row_lengths
+from tuner.kernels.spec import Problem, cdiv
+
+_TENSOR_CORES_FROM = 4
+"""Heads of q that share a head of keys from which FlashInfer is told to use tensor cores, as its documentation says."""
 
 
 def vendor(problem: Problem, tensors: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -71,3 +75,52 @@ def of_backend(problem: Problem, tensors: Mapping[str, Any], name: str) -> Mappi
         raise RuntimeError(f"{name} is called for dense sequences whose rows see keys, without a cap or an lse")
     with sdpa_kernel(getattr(SDPBackend, name)):
         return vendor(problem, tensors)
+
+
+def flashinfer(problem: Problem, tensors: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Run FlashInfer's decoding over pages. It is planned once for each table, as engines do for each step.
+
+    Raises:
+        NotImplementedError: the problem is no plain decoding over pages.
+    """
+    import flashinfer  # noqa: F401  the module that an answer names
+
+    plain = paged(problem) and problem["M"] == 1 and not (problem["packed"] or problem["capped"] or problem["lse"])
+    if not plain or problem["window"] != "0" or has_empty_rows(problem):
+        raise NotImplementedError("flashinfer is called for one row over pages, without a cap, a window or an lse")
+    planned = _planned()
+    if (wrapper := planned.get(tensors["table"])) is None:
+        wrapper = planned[tensors["table"]] = _plan(problem, tensors)
+    wrapper.run(tensors["q"][:, :, 0], (tensors["k"], tensors["v"]), out=tensors["out"][:, :, 0])
+    return {"out": tensors["out"]}
+
+
+@cache
+def _planned() -> MutableMapping[Any, Any]:
+    """Return FlashInfer's plans by table, each kept as long as the table."""
+    from torch.utils.weak import WeakTensorKeyDictionary
+
+    plans: MutableMapping[Any, Any] = WeakTensorKeyDictionary()
+    return plans
+
+
+def _plan(problem: Problem, tensors: Mapping[str, Any]) -> Any:
+    import torch
+    from flashinfer import BatchDecodeWithPagedKVCacheWrapper
+
+    q, page, keys = tensors["q"], int(problem["page"]), key_lengths(problem)
+    pages = [cdiv(length, page) for length in keys]
+    indices = torch.cat([row[:count] for row, count in zip(tensors["table"], pages, strict=True)])
+    last = [length - (count - 1) * page for length, count in zip(keys, pages, strict=True)]
+    workspace = torch.empty(2**27, dtype=torch.uint8, device=q.device)
+    wrapper = BatchDecodeWithPagedKVCacheWrapper(workspace, use_tensor_cores=group(problem) >= _TENSOR_CORES_FROM)
+    wrapper.plan(
+        torch.tensor([0, *accumulate(pages)], dtype=torch.int32),
+        indices.int(),
+        torch.tensor(last, dtype=torch.int32),
+        *(int(problem[name]) for name in ("H", "G", "D")),
+        page,
+        q_data_type=q.dtype,
+        sm_scale=scale_of(problem, tensors),
+    )
+    return wrapper

@@ -19,7 +19,7 @@ from tuner.kernels.spec import Problem
 from tuner.measure import check, tensors
 from tuner.measure.vendors import run_vendor, vendor_function
 
-SIZES = {"M": 5, "N": 129}
+SIZES = {"M": 5, "N": 129, "B": 2}
 
 
 class RMSNorm:
@@ -66,6 +66,31 @@ def silu_and_mul(input: Any, out: Any = None, enable_pdl: bool | None = None) ->
     return out.copy_(FusedGateUpSiLUMul.apply(input))
 
 
+class BatchDecode:
+    """Decoding over pages: q (B, H, D), keys and values in pages (pages, page, heads, D)."""
+
+    def __init__(self, float_workspace_buffer: Any, kv_layout: str = "NHD", *, use_tensor_cores: bool = False) -> None:
+        assert float_workspace_buffer.numel() == 2**27
+
+    def plan(
+        self, indptr: Any, indices: Any, last_page_len: Any, *sizes: int, q_data_type: Any, sm_scale: float
+    ) -> None:
+        self.bounds, self.last, self.sizes, self.scale = indptr.tolist(), last_page_len.tolist(), sizes, sm_scale
+        self.indices = indices.long()
+
+    def run(self, q: Any, paged_kv_cache: tuple[Any, Any], out: Any) -> None:
+        heads, groups, width, page = self.sizes
+        for b, last in enumerate(self.last):
+            pages = self.indices[self.bounds[b] : self.bounds[b + 1]]
+            k, v = (
+                each[pages].flatten(0, 1)[: (len(pages) - 1) * page + last].repeat_interleave(heads // groups, 1)
+                for each in paged_kv_cache
+            )
+            scores = torch.einsum("hd,nhd->hn", q[b].float(), k.float()) * self.scale
+            out[b] = torch.einsum("hn,nhd->hd", scores.softmax(1), v.float())
+        assert k.shape[2] == width
+
+
 STAND_INS: Mapping[str, Mapping[str, object]] = {
     "liger_kernel": {},
     "liger_kernel.ops": {
@@ -76,7 +101,7 @@ STAND_INS: Mapping[str, Mapping[str, object]] = {
     },
     "liger_kernel.ops.layer_norm": {"layer_norm_forward": layer_norm_forward},
     "liger_kernel.ops.swiglu": {"LigerFusedGateUpSiLUMulFunction": FusedGateUpSiLUMul},
-    "flashinfer": {},
+    "flashinfer": {"BatchDecodeWithPagedKVCacheWrapper": BatchDecode},
     "flashinfer.norm": {"rmsnorm": rmsnorm},
     "flashinfer.activation": {"silu_and_mul": silu_and_mul},
 }
@@ -90,6 +115,7 @@ TAKEN: list[tuple[str, str, dict[str, object]]] = [
     ("silu_mul", "liger", {}),
     ("silu_mul", "liger", {"packed": True}),
     ("silu_mul", "flashinfer", {"packed": True}),
+    ("attention", "flashinfer", {"B": 3, "H": 4, "G": 2, "M": 1, "N": 77, "D": 64, "page": 16, "dtype": "fp16"}),
 ]
 REFUSED: list[tuple[str, str, dict[str, object], str]] = [
     ("rms_norm", "liger", {"residual": True, "weight": False}, "liger adds a residual only with a weight"),
@@ -97,6 +123,13 @@ REFUSED: list[tuple[str, str, dict[str, object], str]] = [
     ("rms_norm", "flashinfer", {"residual": True}, "and adds a residual in place only"),
     ("layer_norm", "liger", {"bias": False}, "liger has no layer norm without a weight and a bias"),
     ("silu_mul", "flashinfer", {}, "flashinfer reads gate and up as the halves of one tensor only"),
+    (
+        "attention",
+        "flashinfer",
+        {"H": 4, "M": 2, "N": 77, "page": 16, "dtype": "fp16"},
+        "one row over pages, without a",
+    ),
+    ("attention", "flashinfer", {"H": 4, "M": 1, "N": 77, "dtype": "fp16"}, "one row over pages, without a cap"),
 ]
 
 
@@ -110,7 +143,8 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(op: str, name: str, attributes: Mapping[str, object]) -> tuple[Problem, dict[str, torch.Tensor]]:
     kernel = catalog.load(op)
-    problem = kernel.signature.problem({**SIZES, "dtype": "fp32", **attributes})
+    sizes = {dim.name: SIZES[dim.name] for dim in kernel.signature.dims if dim.name in SIZES}
+    problem = kernel.signature.problem({**sizes, "dtype": "fp32", **attributes})
     operands = kernel.operands(problem)
     values = tensors.allocate(operands, "cpu")
     tensors.draw(operands, values, seed=1)
