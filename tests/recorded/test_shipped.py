@@ -9,7 +9,10 @@ from tuner import catalog, recorded
 from tuner.errors import UnknownName
 from tuner.records import VENDOR, Outcome, median
 
-RECORDED = {"gemm", "softmax", "transpose"}
+RECORDED = {
+    "attention", "avg_pool2d", "copy_column", "gemm", "layer_norm", "max_pool2d", "reduce", "rms_norm", "silu",
+    "silu_mul", "softmax", "transpose",
+}  # fmt: skip
 CHANGED = {"gemm"}
 """Ops whose source has changed since they were recorded; their spaces are replayed as they were."""
 H100 = "transpose-8192x8192-fp32-nvidia-h100-80gb-hbm3"
@@ -67,12 +70,12 @@ class TestShippedSpaces:
         for measurement in space.measurements:
             if measurement.ok:
                 assert len(measurement.samples) >= 10
-                assert measurement.registers
-                assert measurement.spills is not None
+                on_host = measurement.config.get("WAY") in ("driver", "packed")
+                assert (bool(measurement.registers), measurement.spills is not None) == (not on_host, not on_host)
                 assert measurement.max_error is not None
                 assert measurement.tolerance is not None
                 assert measurement.max_error <= measurement.tolerance
-                assert measurement.compiled_by == "pool"
+                assert measurement.compiled_by == ("" if on_host else "pool")
 
     def test_the_comparison_has_the_best_the_default_and_the_vendor(self, space: recorded.RecordedSpace) -> None:
         assert space.default is not None
@@ -81,7 +84,8 @@ class TestShippedSpaces:
         assert len(space.comparison.rounds) >= 20
         best = median(space.comparison.of(space.best.text))
         ranked = sorted((m for m in space.measurements if m.ok), key=lambda m: m.latency_us)
-        assert best == pytest.approx(ranked[0].latency_us, rel=0.05)
+        timed_by_host = catalog.load(space.problem.op).is_on_host(space.problem)
+        assert best == pytest.approx(ranked[0].latency_us, rel=0.15 if timed_by_host else 0.05)
 
 
 def _some(name: str) -> recorded.RecordedSpace:
