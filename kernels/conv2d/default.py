@@ -42,7 +42,7 @@ class DefaultSettings:
     gathering: float = 280.0
     """Cost of a thread's load that is narrower than 16 bytes, in the same unit: its address, mask and issue."""
     storing: float = 85.0
-    """Cost of a byte that `direct` stores, in the same unit: at the device memory's speed."""
+    """Cost of a byte that `direct` stores, in the same unit: 4.7 TB/s of an H200, as its memory."""
     scattering: float = 7.0e4
     """Cost of a tile's row that is stored element by element, in the same unit: parts of a sector, one by one."""
     copying: float = 1.0
@@ -135,23 +135,23 @@ class Way:
     """True if the copy engine can read the operands, or their copies."""
     copying: float
     """Cost of the copies."""
-    stored: int = 0
-    """Filters if columns of a tile past the last are not counted as stored; 0 if all are."""
-    is_scattered: bool = False
-    """True if tiles are stored element by element."""
+    clipped: int
+    """Filters if the cost counts that the copy engine neither reads nor writes more of them; else 0."""
+    is_scattered: bool
+    """True if the cost counts that tiles are stored element by element."""
 
 
 def way(problem: Problem, given: Mapping[str, Value], limits: Limits) -> Way:
     """Return the costs that configs of a VARIANT and COPY share."""
     configs = {depth: {**given, "BLOCK_K": depth} for depth in DEPTHS}
-    # Measured for few channels only; other channels keep the defaults that were measured without.
-    stored = layer(problem).filters if may_copy(problem) else 0
-    is_scattered = stored % WIDE_STORES > 0 and given["VARIANT"] in ("tiles", "direct")
+    filters, by_threads = layer(problem).filters, given["VARIANT"] in ("tiles", "direct")
+    # The costs of aligned channels were fitted without.
+    is_scattered = by_threads and filters % WIDE_STORES > 0 and may_copy(problem)
     if given["VARIANT"] == "direct":
         counts = {depth: direct_steps(problem, depth) for depth in DEPTHS}
         loads = dict.fromkeys(DEPTHS, 1 / min(2, run_of(problem).unit))
         least = min(depth * count for depth, count in counts.items())
-        return Way(counts, loads, least, False, 0.0, stored, is_scattered)
+        return Way(counts, loads, least, False, 0.0, 0, is_scattered)
     read = {depth: convolved(problem, config) for depth, config in configs.items()}
     counts = {depth: steps(copy, depth) for depth, copy in read.items()}
     loads = {depth: loads_of(copy, depth) if given["VARIANT"] == "tiles" else 0.0 for depth, copy in read.items()}
@@ -159,7 +159,8 @@ def way(problem: Problem, given: Mapping[str, Value], limits: Limits) -> Way:
     is_described = on_tensor_cores(problem) and can_describe(read[DEPTHS[0]], limits)
     copied = copied_bytes(problem, configs[DEPTHS[0]]) if given["COPY"] else 0
     copying = SETTINGS.copying * copied + SETTINGS.launching if copied else 0.0
-    return Way(counts, loads, least, is_described, copying, stored, is_scattered)
+    clipped = filters if given["COPY"] and not by_threads else 0
+    return Way(counts, loads, least, is_described, copying, clipped, is_scattered)
 
 
 def loads_of(problem: Problem, block_k: int) -> float:
@@ -184,7 +185,9 @@ def cost(problem: Problem, config: Mapping[str, Any], limits: Limits, found: Way
     busy = (area / speed(problem, config) + SETTINGS.gathering * loads) * config["BLOCK_K"]
     step = max(busy, SETTINGS.waiting / (in_flight * together))
     begun = 1 if has_roles else cdiv(waves, together)
-    beginnings = SETTINGS.beginning * (begun + SETTINGS.shown * (waves - begun)) * stored_share(config, found)
+    beginnings = SETTINGS.beginning * (begun + SETTINGS.shown * (waves - begun))
+    if found.clipped:
+        beginnings *= found.clipped / (cdiv(found.clipped, config["BLOCK_N"]) * config["BLOCK_N"])
     joined = (SETTINGS.joining_by_roles if has_roles else SETTINGS.joining) * (config["SPLIT_K"] - 1)
     count = found.steps[config["BLOCK_K"]] / config["SPLIT_K"]
     scattered = SETTINGS.scattering * config["BLOCK_M"] if found.is_scattered else 0.0
@@ -194,24 +197,20 @@ def cost(problem: Problem, config: Mapping[str, Any], limits: Limits, found: Way
 def direct_cost(problem: Problem, config: Mapping[str, Any], limits: Limits, found: Way, tiles: int) -> float:
     """Return the cost of a number of tiles of `direct`, in the same unit.
 
-    A multiprocessor issues loads, multiplies and stores for all its programs; each of them, tile by tile, does one
-    after the other and waits. Programs load filters once.
+    A program waits for the loads of a tile, multiplies and stores, one after the other, while other programs of its
+    multiprocessor do the same. Together they issue loads and store no faster than one without waits, nor multiply.
     """
     block_m, block_n, in_turn = config["BLOCK_M"], config["BLOCK_N"], config["GROUP_M"]
     depth = config["BLOCK_K"] * found.steps[config["BLOCK_K"]]
+    # Filters are loaded once for all tiles of a program.
     issued = SETTINGS.gathering * (block_m * found.loads[config["BLOCK_K"]] + block_n / in_turn) * depth
-    stored = SETTINGS.storing * block_m * block_n * stored_share(config, found) * itemsize(problem.dtype)
+    stored = SETTINGS.storing * block_m * block_n * itemsize(problem.dtype)
     if found.is_scattered:
         stored = SETTINGS.scattering * block_m
     products = block_m * block_n * depth / speed(problem, config)
     together = min(cdiv(cdiv(tiles, in_turn), limits.sm_count), resident(problem, config, limits))
     alone = SETTINGS.waiting * (1 + 1 / in_turn) + issued + products + stored
     return float(cdiv(tiles, limits.sm_count) * max(issued + stored, products, alone / together))
-
-
-def stored_share(config: Mapping[str, Any], found: Way) -> float:
-    """Return the share of tiles that is stored."""
-    return found.stored / (cdiv(found.stored, config["BLOCK_N"]) * config["BLOCK_N"]) if found.stored else 1.0
 
 
 def speed(problem: Problem, config: Mapping[str, Any]) -> float:
