@@ -39,12 +39,12 @@ class DefaultSettings:
     """The same if warps have roles: each group joins its own half."""
     beginning: float = 1.3e7
     """Cost of a tile's first loads and its last stores, in the same unit, for a tile of 128 x 128."""
-    gathering: float = 280.0
-    """Cost of a thread's load that is narrower than 16 bytes, in the same unit: its address, mask and issue."""
+    gathering: float = 250.0
+    """Cost of a load that is narrower than 16 bytes, in the same unit: a thread computes its address and mask."""
     storing: float = 85.0
-    """Cost of a byte that `direct` stores, in the same unit: 4.7 TB/s of an H200, as its memory."""
+    """Cost of a byte that `direct` stores, in the same unit: the rate of an H200's memory, 4.7 TB/s."""
     scattering: float = 7.0e4
-    """Cost of a tile's row that is stored element by element, in the same unit: parts of a sector, one by one."""
+    """Cost of a row of a tile that is stored element by element, in the same unit, whatever the tile's width."""
     copying: float = 1.0
     """Cost of a byte that a copy reads or writes, on one multiprocessor of all, in the same unit."""
     launching: float = 6.0e6
@@ -74,7 +74,8 @@ STAGES: Mapping[str, tuple[int, ...]] = {
 }
 """Stages that the default considers, by variant."""
 WIDE_STORES = 16
-"""Filters of which the compiler must know a multiple to store 16 bytes at once."""
+"""Divisor of the number of filters with which threads store 16 bytes at once; Triton compiles it in. Else they store
+single elements."""
 
 
 def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
@@ -136,16 +137,16 @@ class Way:
     copying: float
     """Cost of the copies."""
     clipped: int
-    """Filters if the cost counts that the copy engine neither reads nor writes more of them; else 0."""
+    """Number of filters if the copy engine, which neither reads nor writes past the last, has copies; else 0."""
     is_scattered: bool
-    """True if the cost counts that tiles are stored element by element."""
+    """True if threads store tiles element by element."""
 
 
 def way(problem: Problem, given: Mapping[str, Value], limits: Limits) -> Way:
     """Return the costs that configs of a VARIANT and COPY share."""
     configs = {depth: {**given, "BLOCK_K": depth} for depth in DEPTHS}
     filters, by_threads = layer(problem).filters, given["VARIANT"] in ("tiles", "direct")
-    # The costs of aligned channels were fitted without.
+    # The costs of aligned channels were fitted without clipped tiles and scattered stores.
     is_scattered = by_threads and filters % WIDE_STORES > 0 and may_copy(problem)
     if given["VARIANT"] == "direct":
         counts = {depth: direct_steps(problem, depth) for depth in DEPTHS}
@@ -190,19 +191,19 @@ def cost(problem: Problem, config: Mapping[str, Any], limits: Limits, found: Way
         beginnings *= found.clipped / (cdiv(found.clipped, config["BLOCK_N"]) * config["BLOCK_N"])
     joined = (SETTINGS.joining_by_roles if has_roles else SETTINGS.joining) * (config["SPLIT_K"] - 1)
     count = found.steps[config["BLOCK_K"]] / config["SPLIT_K"]
-    scattered = SETTINGS.scattering * config["BLOCK_M"] if found.is_scattered else 0.0
+    scattered = SETTINGS.scattering * config["BLOCK_M"] / config["SPLIT_K"] if found.is_scattered else 0.0
     return float(waves * (count * step + scattered) + (beginnings + joined) * area / 2**14 + found.copying)
 
 
 def direct_cost(problem: Problem, config: Mapping[str, Any], limits: Limits, found: Way, tiles: int) -> float:
     """Return the cost of a number of tiles of `direct`, in the same unit.
 
-    A program waits for the loads of a tile, multiplies and stores, one after the other, while other programs of its
-    multiprocessor do the same. Together they issue loads and store no faster than one without waits, nor multiply.
+    A program waits for the loads of a tile, multiplies, and stores; other programs of its multiprocessor do so
+    meanwhile. All share the rates at which it issues loads and stores, and at which it multiplies.
     """
     block_m, block_n, in_turn = config["BLOCK_M"], config["BLOCK_N"], config["GROUP_M"]
     depth = config["BLOCK_K"] * found.steps[config["BLOCK_K"]]
-    # Filters are loaded once for all tiles of a program.
+    # A program loads filters, and waits for them, once for all of its tiles.
     issued = SETTINGS.gathering * (block_m * found.loads[config["BLOCK_K"]] + block_n / in_turn) * depth
     stored = SETTINGS.storing * block_m * block_n * itemsize(problem.dtype)
     if found.is_scattered:
