@@ -39,8 +39,12 @@ class DefaultSettings:
     """The same if warps have roles: each group joins its own half."""
     beginning: float = 1.3e7
     """Cost of a tile's first loads and its last stores, in the same unit, for a tile of 128 x 128."""
-    gathering: float = 150.0
-    """Cost of a load of `tiles` that is narrower than 16 bytes, in the same unit."""
+    gathering: float = 250.0
+    """Cost of a load that is narrower than 16 bytes, in the same unit: a thread computes its address and mask."""
+    storing: float = 85.0
+    """Cost of a byte that `direct` stores, in the same unit: the rate of an H200's memory, 4.7 TB/s."""
+    scattering: float = 7.0e4
+    """Cost of a row of a tile that is stored element by element, in the same unit, whatever the tile's width."""
     copying: float = 1.0
     """Cost of a byte that a copy reads or writes, on one multiprocessor of all, in the same unit."""
     launching: float = 6.0e6
@@ -69,6 +73,9 @@ STAGES: Mapping[str, tuple[int, ...]] = {
     "direct": (2,),
 }
 """Stages that the default considers, by variant."""
+WIDE_STORES = 16
+"""Divisor of the number of filters with which threads store 16 bytes at once; Triton compiles it in. Else they store
+single elements."""
 
 
 def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
@@ -129,15 +136,23 @@ class Way:
     """True if the copy engine can read the operands, or their copies."""
     copying: float
     """Cost of the copies."""
+    clipped: int
+    """Number of filters if the copy engine, which neither reads nor writes past the last, has copies; else 0."""
+    is_scattered: bool
+    """True if threads store tiles element by element."""
 
 
 def way(problem: Problem, given: Mapping[str, Value], limits: Limits) -> Way:
     """Return the costs that configs of a VARIANT and COPY share."""
     configs = {depth: {**given, "BLOCK_K": depth} for depth in DEPTHS}
+    filters, by_threads = layer(problem).filters, given["VARIANT"] in ("tiles", "direct")
+    # The costs of aligned channels were fitted without clipped tiles and scattered stores.
+    is_scattered = by_threads and filters % WIDE_STORES > 0 and may_copy(problem)
     if given["VARIANT"] == "direct":
         counts = {depth: direct_steps(problem, depth) for depth in DEPTHS}
         loads = dict.fromkeys(DEPTHS, 1 / min(2, run_of(problem).unit))
-        return Way(counts, loads, min(depth * count for depth, count in counts.items()), False, 0.0)
+        least = min(depth * count for depth, count in counts.items())
+        return Way(counts, loads, least, False, 0.0, 0, is_scattered)
     read = {depth: convolved(problem, config) for depth, config in configs.items()}
     counts = {depth: steps(copy, depth) for depth, copy in read.items()}
     loads = {depth: loads_of(copy, depth) if given["VARIANT"] == "tiles" else 0.0 for depth, copy in read.items()}
@@ -145,7 +160,8 @@ def way(problem: Problem, given: Mapping[str, Value], limits: Limits) -> Way:
     is_described = on_tensor_cores(problem) and can_describe(read[DEPTHS[0]], limits)
     copied = copied_bytes(problem, configs[DEPTHS[0]]) if given["COPY"] else 0
     copying = SETTINGS.copying * copied + SETTINGS.launching if copied else 0.0
-    return Way(counts, loads, least, is_described, copying)
+    clipped = filters if given["COPY"] and not by_threads else 0
+    return Way(counts, loads, least, is_described, copying, clipped, is_scattered)
 
 
 def loads_of(problem: Problem, block_k: int) -> float:
@@ -160,21 +176,42 @@ def cost(problem: Problem, config: Mapping[str, Any], limits: Limits, found: Way
 
     A step takes the longer of its products and its share of the wait for loads, which all steps in flight share.
     """
+    if config["VARIANT"] == "direct":
+        return direct_cost(problem, config, limits, found, programs)
     area, has_roles = config["BLOCK_M"] * config["BLOCK_N"], config["VARIANT"] == "specialized"
     waves = cdiv(programs, limits.sm_count)
     together = min(waves, resident(problem, config, limits))
     in_flight = min(config["num_stages"] - (0 if has_roles else 1), SETTINGS.most_in_flight)
-    if config["VARIANT"] == "direct":  # loads of all steps are in flight
-        in_flight = min(found.steps[config["BLOCK_K"]], SETTINGS.most_in_flight)
-    loaded = config["BLOCK_M"] + (0 if config["VARIANT"] == "direct" else config["BLOCK_N"])
-    loads = loaded * found.loads[config["BLOCK_K"]]
+    loads = (config["BLOCK_M"] + config["BLOCK_N"]) * found.loads[config["BLOCK_K"]]
     busy = (area / speed(problem, config) + SETTINGS.gathering * loads) * config["BLOCK_K"]
     step = max(busy, SETTINGS.waiting / (in_flight * together))
     begun = 1 if has_roles else cdiv(waves, together)
     beginnings = SETTINGS.beginning * (begun + SETTINGS.shown * (waves - begun))
+    if found.clipped:
+        beginnings *= found.clipped / (cdiv(found.clipped, config["BLOCK_N"]) * config["BLOCK_N"])
     joined = (SETTINGS.joining_by_roles if has_roles else SETTINGS.joining) * (config["SPLIT_K"] - 1)
     count = found.steps[config["BLOCK_K"]] / config["SPLIT_K"]
-    return float(waves * count * step + (beginnings + joined) * area / 2**14 + found.copying)
+    scattered = SETTINGS.scattering * config["BLOCK_M"] / config["SPLIT_K"] if found.is_scattered else 0.0
+    return float(waves * (count * step + scattered) + (beginnings + joined) * area / 2**14 + found.copying)
+
+
+def direct_cost(problem: Problem, config: Mapping[str, Any], limits: Limits, found: Way, tiles: int) -> float:
+    """Return the cost of a number of tiles of `direct`, in the same unit.
+
+    A program waits for the loads of a tile, multiplies, and stores; other programs of its multiprocessor do so
+    meanwhile. All share the rates at which it issues loads and stores, and at which it multiplies.
+    """
+    block_m, block_n, in_turn = config["BLOCK_M"], config["BLOCK_N"], config["GROUP_M"]
+    depth = config["BLOCK_K"] * found.steps[config["BLOCK_K"]]
+    # A program loads filters, and waits for them, once for all of its tiles.
+    issued = SETTINGS.gathering * (block_m * found.loads[config["BLOCK_K"]] + block_n / in_turn) * depth
+    stored = SETTINGS.storing * block_m * block_n * itemsize(problem.dtype)
+    if found.is_scattered:
+        stored = SETTINGS.scattering * block_m
+    products = block_m * block_n * depth / speed(problem, config)
+    together = min(cdiv(cdiv(tiles, in_turn), limits.sm_count), resident(problem, config, limits))
+    alone = SETTINGS.waiting * (1 + 1 / in_turn) + issued + products + stored
+    return float(cdiv(tiles, limits.sm_count) * max(issued + stored, products, alone / together))
 
 
 def speed(problem: Problem, config: Mapping[str, Any]) -> float:
@@ -194,6 +231,10 @@ def resident(problem: Problem, config: Mapping[str, Any], limits: Limits) -> int
     registers = config["BLOCK_M"] * config["BLOCK_N"] + SETTINGS.registers * threads
     reserved = 1024  # bytes of shared memory that the driver takes from each program
     shared = config["num_stages"] * stage_bytes(product(problem), config) + reserved
+    if config["VARIANT"] == "direct":  # windows are in registers, filters and the stored tile in shared memory
+        depth = config["BLOCK_K"] * direct_steps(problem, config["BLOCK_K"])
+        registers += config["BLOCK_M"] * depth * itemsize(problem.dtype) // 4
+        shared = (depth + config["BLOCK_M"]) * config["BLOCK_N"] * itemsize(problem.dtype) + reserved
     return max(1, min((limits.shared_bytes + reserved) // shared, limits.registers_per_sm // registers))
 
 

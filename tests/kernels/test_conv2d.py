@@ -37,6 +37,23 @@ def problem(B: int, C: int, H: int, W: int, O: int, R: int = 3, **values: object
     return KERNEL.signature.problem(given)
 
 
+SEVEN = {"padding_h": 3, "padding_w": 3, "stride_h": 2}
+FEW_CHANNELS = [
+    (problem(32, 3, 224, 224, 64, 7, **SEVEN), ("direct", False, 64, 64, 32)),
+    (problem(32, 3, 224, 224, 64, **PAD), ("direct", False, 64, 64, 32)),
+    (problem(64, 3, 224, 224, 32, stride_h=2, **PAD), ("direct", False, 64, 32, 32)),
+    (problem(8, 4, 64, 64, 320, bias=True, **PAD), ("direct", False, 128, 64, 16)),
+    (problem(5, 3, 229, 231, 48, 7, **SEVEN), ("direct", False, 128, 64, 32)),
+    (
+        problem(8, 5, 197, 161, 72, 5, S=3, padding_h=2, padding_w=2, stride_h=1, stride_w=2),
+        ("specialized", True, 256, 128, 32),
+    ),
+    (problem(8, 315, 57, 57, 320, **PAD), ("specialized", True, 128, 320, 64)),
+    (problem(32, 3, 224, 224, 768, 16, stride_h=16), ("tiles", True, 64, 128, 64)),
+]
+"""Layers of few or odd channels, and the fastest of their configs that were measured (H200, 2026-11-30)."""
+
+
 def inputs(asked: Problem) -> dict[str, Any]:
     operands = KERNEL.operands(asked)
     values: dict[str, Any] = tensors.allocate(operands, "cpu")
@@ -290,8 +307,20 @@ class TestSpace:
     )
     def test_what_descriptors_cannot_describe_is_left_to_pointers(self, asked: Problem) -> None:
         default = KERNEL.default_config(asked, H200.limits)
-        assert (default["VARIANT"] == "tiles") != default["COPY"]
+        assert default["COPY"] or default["VARIANT"] in ("tiles", "direct")
         assert not KERNEL.valid(asked, KERNEL.signature.config({**TILE, "VARIANT": "boxes"}), H200.limits)
+
+    @pytest.mark.parametrize(("asked", "way"), FEW_CHANNELS)
+    def test_few_channels_have_the_default_that_measured_best(self, asked: Problem, way: tuple[object, ...]) -> None:
+        default = KERNEL.default_config(asked, H200.limits)
+        assert tuple(default[name] for name in ("VARIANT", "COPY", "BLOCK_M", "BLOCK_N", "BLOCK_K")) == way
+
+    def test_filters_that_threads_store_one_by_one_favour_the_copy_engine(self) -> None:
+        def variant(filters: int) -> object:
+            return KERNEL.default_config(problem(8, 5, 196, 160, filters, **PAD), H200.limits)["VARIANT"]
+
+        assert variant(64) == "direct"
+        assert variant(72) in ("boxes", "specialized")  # no multiple of 16
 
     def test_only_channels_that_are_not_aligned_are_copied(self) -> None:
         def ways(asked: Problem) -> set[tuple[object, object]]:
