@@ -8,7 +8,7 @@ from itertools import product as product_of
 from typing import Any
 
 from tuner.kernels.conv2d.copies import convolved, copied_bytes, may_copy
-from tuner.kernels.conv2d.layer import direct_steps, has_runs, layer, product, run_of, steps
+from tuner.kernels.conv2d.layer import direct_steps, filters_at_once, has_runs, layer, product, run_of, steps
 from tuner.kernels.conv2d.patches import patches
 from tuner.kernels.conv2d.space import SPLITS, can_describe, on_tensor_cores, tile_count, valid
 from tuner.kernels.shared.tiling import ALIGNED_BYTES, rows_walked, stage_bytes
@@ -44,7 +44,7 @@ class DefaultSettings:
     storing: float = 85.0
     """Cost of a byte that `direct` stores, in the same unit: the rate of an H200's memory, 4.7 TB/s."""
     scattering: float = 7.0e4
-    """Cost of a row of a tile that is stored element by element, in the same unit, whatever the tile's width."""
+    """Cost of a row of a tile that is stored in pieces of less than 16 bytes, in the same unit, whatever its width."""
     copying: float = 1.0
     """Cost of a byte that a copy reads or writes, on one multiprocessor of all, in the same unit."""
     launching: float = 6.0e6
@@ -73,9 +73,6 @@ STAGES: Mapping[str, tuple[int, ...]] = {
     "direct": (2,),
 }
 """Stages that the default considers, by variant."""
-WIDE_STORES = 16
-"""Divisor of the number of filters with which threads store 16 bytes at once; Triton compiles it in. Else they store
-single elements."""
 
 
 def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
@@ -145,9 +142,10 @@ class Way:
 def way(problem: Problem, given: Mapping[str, Value], limits: Limits) -> Way:
     """Return the costs that configs of a VARIANT and COPY share."""
     configs = {depth: {**given, "BLOCK_K": depth} for depth in DEPTHS}
-    filters, by_threads = layer(problem).filters, given["VARIANT"] in ("tiles", "direct")
+    by_threads = given["VARIANT"] in ("tiles", "direct")
+    is_narrow = filters_at_once(problem) * itemsize(problem.dtype) < ALIGNED_BYTES
     # The costs of aligned channels were fitted without clipped tiles and scattered stores.
-    is_scattered = by_threads and filters % WIDE_STORES > 0 and may_copy(problem)
+    is_scattered = by_threads and is_narrow and may_copy(problem)
     if given["VARIANT"] == "direct":
         counts = {depth: direct_steps(problem, depth) for depth in DEPTHS}
         loads = dict.fromkeys(DEPTHS, 1 / min(2, run_of(problem).unit))
@@ -160,7 +158,7 @@ def way(problem: Problem, given: Mapping[str, Value], limits: Limits) -> Way:
     is_described = on_tensor_cores(problem) and can_describe(read[DEPTHS[0]], limits)
     copied = copied_bytes(problem, configs[DEPTHS[0]]) if given["COPY"] else 0
     copying = SETTINGS.copying * copied + SETTINGS.launching if copied else 0.0
-    clipped = filters if given["COPY"] and not by_threads else 0
+    clipped = layer(problem).filters if given["COPY"] and not by_threads else 0
     return Way(counts, loads, least, is_described, copying, clipped, is_scattered)
 
 

@@ -19,7 +19,7 @@ from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared,
 
 from tuner.kernels.conv2d.arguments import compiled_in
 from tuner.kernels.conv2d.epilogue import activated
-from tuner.kernels.conv2d.layer import direct_steps, layer, run_of
+from tuner.kernels.conv2d.layer import direct_steps, filters_at_once, layer, run_of
 from tuner.kernels.conv2d.space import tile_count
 from tuner.kernels.shared.stream_k import sums_layout
 from tuner.kernels.spec import Launch, Problem, cdiv
@@ -83,17 +83,19 @@ def windows_of(
 
 @gluon.jit(do_not_specialize=["group_m"])
 def conv2d_direct(
-    x, weight, out, bias, M, H, row_units, step_units, lead_units, N, P, Q, group_m,
+    x, weight, out, bias, M, H, row_units, step_units, lead_units, filter_units, P, Q, group_m,
     R: gl.constexpr, STRIDE_H: gl.constexpr, PADDING_H: gl.constexpr, DILATION_H: gl.constexpr,
-    LENGTH: gl.constexpr, BEFORE: gl.constexpr, UNIT: gl.constexpr, INSIDE: gl.constexpr, STEPS: gl.constexpr,
-    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, ACTIVATION: gl.constexpr,
+    LENGTH: gl.constexpr, BEFORE: gl.constexpr, UNIT: gl.constexpr, FILTER_UNIT: gl.constexpr, INSIDE: gl.constexpr,
+    STEPS: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, ACTIVATION: gl.constexpr,
 ):  # fmt: skip
     """Compute `group_m` tiles of output pixels, one after the other, with the same filters.
 
     Args:
         row_units, step_units, lead_units: elements of a row of an image, from window to window, and from the first
             element that the first window reads to that of the image; in units of UNIT.
+        filter_units: filters, in units of FILTER_UNIT: Triton then stores as many of them at once.
     """
+    N = filter_units * FILTER_UNIT
     SUMS: gl.constexpr = sums_layout(BLOCK_N, 16)
     LEFT: gl.constexpr = gl.DotOperandLayout(0, SUMS, 2)
     STORED: gl.constexpr = stored_layout(BLOCK_N)
@@ -138,16 +140,19 @@ def direct(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, An
     compiled = compiled_in(problem, config)
     unused = ("S", "PADDING_W", "DILATION_W", "PRECISION", "SPLIT_K", "num_stages")
     across = cdiv(found.filters, config["BLOCK_N"])
+    filter_unit = filters_at_once(problem)
+    sizes = (found.filters // filter_unit, rows.count, columns.count)
     return Launch(
         conv2d_direct,
         grid=(cdiv(tile_count(problem, config) // across, config["GROUP_M"]) * across,),
-        args=(*pointers, found.pixels, rows.size, *units, found.filters, rows.count, columns.count, config["GROUP_M"]),
+        args=(*pointers, found.pixels, rows.size, *units, *sizes, config["GROUP_M"]),
         kwargs={name: value for name, value in compiled.items() if name not in unused}
         | {
             "STRIDE_H": rows.stride,
             "LENGTH": run.length,
             "BEFORE": run.before,
             "UNIT": run.unit,
+            "FILTER_UNIT": filter_unit,
             "INSIDE": found.is_inside,
             "STEPS": direct_steps(problem, config["BLOCK_K"]),
         },

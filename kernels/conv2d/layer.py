@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from tuner.errors import UsageError
+from tuner.kernels.shared.tiling import ALIGNED_BYTES
 from tuner.kernels.shared.windows import Axis, axis, is_inside, power_of_2_in
 from tuner.kernels.spec import Problem, cdiv, itemsize
 
@@ -111,6 +112,14 @@ def has_runs(problem: Problem, block_k: int) -> bool:
     found = layer(problem)
     fewer = cdiv(run_of(problem).length, block_k) < found.columns.window * cdiv(found.channels, block_k)
     return fewer and found.columns.dilation == 1
+
+
+def filters_at_once(problem: Problem) -> int:
+    """Return the number of filters of a pixel that can be stored at once: those of 16 bytes, or fewer if none is left.
+
+    Triton knows of a number only whether it is a multiple of 16.
+    """
+    return power_of_2_in(ALIGNED_BYTES // itemsize(problem.dtype), layer(problem).filters)
 
 
 def direct_steps(problem: Problem, block_k: int) -> int:

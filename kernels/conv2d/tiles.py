@@ -11,7 +11,7 @@ import triton.language as tl
 
 from tuner.kernels.conv2d.arguments import compiled_in, sliced_count
 from tuner.kernels.conv2d.epilogue import activated
-from tuner.kernels.conv2d.layer import MOST_ROWS, Run, has_runs, layer, run_of
+from tuner.kernels.conv2d.layer import MOST_ROWS, Run, filters_at_once, has_runs, layer, run_of
 from tuner.kernels.shared.products import corner_of, joined
 from tuner.kernels.shared.windows import power_of_2_in
 from tuner.kernels.spec import Launch, Problem, itemsize
@@ -25,10 +25,11 @@ def within(place, size):
 
 @triton.jit(do_not_specialize=["group_m"])
 def conv2d_tiles(
-    x, weight, out, bias, partials, arrived, M, H, ROW_UNITS, STEP_UNITS, LEAD_UNITS, LENGTH_UNITS, N, P, Q, group_m,
+    x, weight, out, bias, partials, arrived, M, H, ROW_UNITS, STEP_UNITS, LEAD_UNITS, LENGTH_UNITS, FILTER_UNITS,
+    P, Q, group_m,
     R: tl.constexpr, S: tl.constexpr, STRIDE_H: tl.constexpr, PADDING_H: tl.constexpr,
     DILATION_H: tl.constexpr, DILATION_W: tl.constexpr,
-    RUN: tl.constexpr, BEFORE: tl.constexpr, UNIT: tl.constexpr,
+    RUN: tl.constexpr, BEFORE: tl.constexpr, UNIT: tl.constexpr, FILTER_UNIT: tl.constexpr,
     INSIDE: tl.constexpr, WHOLE: tl.constexpr, WIDE: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLIT_K: tl.constexpr,
     PRECISION: tl.constexpr, ACTIVATION: tl.constexpr,
@@ -43,8 +44,9 @@ def conv2d_tiles(
         ROW_UNITS, STEP_UNITS, LEAD_UNITS, LENGTH_UNITS: elements of a row of an image, from window to window, from the
             first element that the first window reads to that of the image, and of a pixel or a row of a window; in
             units of UNIT.
+        FILTER_UNITS: filters, in units of FILTER_UNIT: Triton then stores as many of them at once.
     """
-    LENGTH = LENGTH_UNITS * UNIT
+    LENGTH, N = LENGTH_UNITS * UNIT, FILTER_UNITS * FILTER_UNIT
     ACROSS: tl.constexpr = 1 if RUN else S
     slot = tl.program_id(0)
     first_m, first_n = corner_of(slot // SPLIT_K, M, N, group_m, BLOCK_M, BLOCK_N)
@@ -110,18 +112,21 @@ def tiles(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any
     row, step, lead = columns.size * C, columns.stride * C, columns.padding * C + before
     pointers = [tensors.get(name) for name in ("x", "weight", "out", "bias", "partials", "arrived")]
     units = (row // unit, step // unit, lead // unit, length // unit)
+    filter_unit = filters_at_once(problem)
+    sizes = (found.filters // filter_unit, rows.count, columns.count)
     compiled = compiled_in(problem, config)
     del compiled["PADDING_W"]
     return Launch(
         conv2d_tiles,
         grid=(sliced_count(problem, config),),
-        args=(*pointers, found.pixels, rows.size, *units, found.filters, rows.count, columns.count, config["GROUP_M"]),
+        args=(*pointers, found.pixels, rows.size, *units, *sizes, config["GROUP_M"]),
         kwargs=compiled
         | {
             "STRIDE_H": rows.stride,
             "RUN": run,
             "BEFORE": before,
             "UNIT": unit,
+            "FILTER_UNIT": filter_unit,
             "INSIDE": found.is_inside,
             "WHOLE": before == 0 and length % config["BLOCK_K"] == 0,
             "WIDE": row + 2 * lead + length + columns.reach * C > MOST_ROWS,

@@ -18,7 +18,7 @@ from torch.nn import functional
 from tuner import catalog
 from tuner.errors import UsageError
 from tuner.kernels.conv2d.copies import convolved, copy_of
-from tuner.kernels.conv2d.layer import MOST_ROWS, layer, steps
+from tuner.kernels.conv2d.layer import MOST_ROWS, filters_at_once, layer, steps
 from tuner.kernels.conv2d.patches import Patch, count, has_view, outputs, patches, view
 from tuner.kernels.conv2d.space import patch_of, tile_count
 from tuner.kernels.spec import Config, Launch, Operand, Problem
@@ -46,7 +46,7 @@ FEW_CHANNELS = [
     (problem(5, 3, 229, 231, 48, 7, **SEVEN), ("direct", False, 128, 64, 32)),
     (
         problem(8, 5, 197, 161, 72, 5, S=3, padding_h=2, padding_w=2, stride_h=1, stride_w=2),
-        ("specialized", True, 256, 128, 32),
+        ("direct", False, 64, 128, 16),
     ),
     (problem(8, 315, 57, 57, 320, **PAD), ("specialized", True, 128, 320, 64)),
     (problem(32, 3, 224, 224, 768, 16, stride_h=16), ("tiles", True, 64, 128, 64)),
@@ -315,12 +315,11 @@ class TestSpace:
         default = KERNEL.default_config(asked, H200.limits)
         assert tuple(default[name] for name in ("VARIANT", "COPY", "BLOCK_M", "BLOCK_N", "BLOCK_K")) == way
 
-    def test_filters_that_threads_store_one_by_one_favour_the_copy_engine(self) -> None:
-        def variant(filters: int) -> object:
-            return KERNEL.default_config(problem(8, 5, 196, 160, filters, **PAD), H200.limits)["VARIANT"]
-
-        assert variant(64) == "direct"
-        assert variant(72) in ("boxes", "specialized")  # no multiple of 16
+    def test_threads_store_as_many_filters_at_once_as_all_pixels_are_aligned_for(self) -> None:
+        """Triton knows of a number only whether it is a multiple of 16: 72 filters were stored one by one."""
+        at_once = {filters: filters_at_once(problem(8, 5, 196, 160, filters, **PAD)) for filters in (64, 72, 76, 77)}
+        assert at_once == {64: 8, 72: 8, 76: 4, 77: 1}
+        assert filters_at_once(problem(8, 5, 196, 160, 72, dtype="fp32", **PAD)) == 4
 
     def test_only_channels_that_are_not_aligned_are_copied(self) -> None:
         def ways(asked: Problem) -> set[tuple[object, object]]:
