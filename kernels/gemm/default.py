@@ -95,8 +95,8 @@ def by_vectors(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
 
     None too if the matrix is small, or the tensor cores are asked for.
 
-    A matrix that lies along K is read by one row for each program, in steps of 8 KB if they divide it; for more
-    vectors, programs take as many rows and a shorter step of each. A matrix that lies across K is read 128 bytes of a
+    A matrix that lies along K is read by one row for each program, in steps of 8 or 4 KB if they divide it, else by four
+    rows in steps of 1 KB; for more vectors, programs take as many rows and a shorter step of each. A matrix that lies across K is read 128 bytes of a
     row at once, by programs of 16 warps. With more than two such programs for each multiprocessor, smaller programs
     share it. While there is less than one for every second multiprocessor, programs read half as much of a row.
     """
@@ -107,9 +107,10 @@ def by_vectors(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
     if SETTINGS.vectors_least_k > K or vectors > (4 if lies_along_k else 1):
         return None
     if lies_along_k:
-        step = 4096 if K % 4096 == 0 else 2048 if K >= 2048 else 1024
-        depth, warps = {1: (step, step // 512), 2: (2048 if K % 2048 == 0 else 1024, 2), 4: (512, 2)}[vectors]
-        tile = {many: vectors, "BLOCK_K": depth, "num_warps": warps}
+        step = next(step for step in (4096, 2048, 1024, 512) if K % step == 0 or step == 512)
+        alone = (1, step, step // 512) if step >= 2048 else (4, 512, 4)
+        rows, depth, warps = {1: alone, 2: (2, min(step, 2048), 2), 4: (4, 512, 2)}[vectors]
+        tile = {many: rows, "BLOCK_K": depth, "num_warps": warps}
     else:
         columns = 128 // itemsize(problem.dtype)
         small = cdiv(max(M, N), columns) > 2 * limits.sm_count
