@@ -12,7 +12,7 @@ from tuner.kernels.attention.sequences import group, has_empty_rows, is_dense, k
 from tuner.kernels.spec import Problem, cdiv
 
 _TENSOR_CORES_FROM = 4
-"""Heads of q that share a head of keys from which FlashInfer is told to use tensor cores, as its documentation says."""
+"""Heads of q that share a head of keys from which FlashInfer uses tensor cores, as its documentation advises."""
 
 
 def vendor(problem: Problem, tensors: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -78,7 +78,7 @@ def of_backend(problem: Problem, tensors: Mapping[str, Any], name: str) -> Mappi
 
 
 def flashinfer(problem: Problem, tensors: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Run FlashInfer's decoding over pages. It is planned once for each table, as engines do for each step.
+    """Run FlashInfer's decoding over pages. It is planned once for the contents of a table, as engines do in each step.
 
     Raises:
         NotImplementedError: the problem is no plain decoding over pages.
@@ -88,23 +88,23 @@ def flashinfer(problem: Problem, tensors: Mapping[str, Any]) -> Mapping[str, Any
     plain = paged(problem) and problem["M"] == 1 and not (problem["packed"] or problem["capped"] or problem["lse"])
     if not plain or problem["window"] != "0" or has_empty_rows(problem):
         raise NotImplementedError("flashinfer is called for one row over pages, without a cap, a window or an lse")
-    planned = _planned()
-    if (wrapper := planned.get(tensors["table"])) is None:
-        wrapper = planned[tensors["table"]] = _plan(problem, tensors)
-    wrapper.run(tensors["q"][:, :, 0], (tensors["k"], tensors["v"]), out=tensors["out"][:, :, 0])
+    plans, table = _plans(), tensors["table"]
+    if table not in plans or plans[table][0] != table._version:  # it was written since
+        plans[table] = table._version, _planned(problem, tensors)
+    plans[table][1].run(tensors["q"][:, :, 0], (tensors["k"], tensors["v"]), out=tensors["out"][:, :, 0])
     return {"out": tensors["out"]}
 
 
 @cache
-def _planned() -> MutableMapping[Any, Any]:
-    """Return FlashInfer's plans by table, each kept as long as the table."""
+def _plans() -> MutableMapping[Any, tuple[int, Any]]:
+    """Return FlashInfer's plans by table, each with the version of its contents and kept as long as the table."""
     from torch.utils.weak import WeakTensorKeyDictionary
 
-    plans: MutableMapping[Any, Any] = WeakTensorKeyDictionary()
+    plans: MutableMapping[Any, tuple[int, Any]] = WeakTensorKeyDictionary()
     return plans
 
 
-def _plan(problem: Problem, tensors: Mapping[str, Any]) -> Any:
+def _planned(problem: Problem, tensors: Mapping[str, Any]) -> Any:
     import torch
     from flashinfer import BatchDecodeWithPagedKVCacheWrapper
 

@@ -18,7 +18,7 @@ from tuner.kernels.spec import Limits, Problem, Value, itemsize
 class AlternativesSettings:
     """Which configs are estimated, and when one of them replaces the config of the rules."""
 
-    unfitted: float = 1.03
+    unfitted: float = 1.05
     """Least estimated speedup over the config of the rules for which the alternative is used in layouts other than nt:
     few tiles with roles in these layouts were fitted, and an estimate of composed columns was 20 % too low."""
     slices: float = 1.03

@@ -95,10 +95,11 @@ def by_vectors(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
 
     None too if the matrix is small, or the tensor cores are asked for.
 
-    A matrix that lies along K is read by one row for each program, in steps of 8 or 4 KB if they divide it, else by four
-    rows in steps of 1 KB; for more vectors, programs take as many rows and a shorter step of each. A matrix that lies across K is read 128 bytes of a
-    row at once, by programs of 16 warps. With more than two such programs for each multiprocessor, smaller programs
-    share it. While there is less than one for every second multiprocessor, programs read half as much of a row.
+    A matrix that lies along K is read by one row for each program, in steps of 8 or 4 KB if they divide it, else by
+    four rows in steps of 1 KB; for more vectors, programs take as many rows and a shorter step of each. A matrix that
+    lies across K is read 128 bytes of a row at once, by programs of 16 warps. With more than two such programs for each
+    multiprocessor, smaller programs share it. While there is less than one for every second multiprocessor, programs
+    read half as much of a row.
     """
     M, N, K = problem.sizes
     a_is_t, b_is_t = transposed(problem)

@@ -7,8 +7,9 @@ thread than registers hold, a product takes 2 to 20 times as long.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 from tuner.kernels.gemm.space import DEFAULTS, is_described, reads_elements, valid
 from tuner.kernels.shared.product_rows import transposed
@@ -26,9 +27,11 @@ class OddRowsSettings:
     """Rows, columns and warps of a tile of other products."""
     flat: tuple[int, int, int] = (64, 128, 8)
     """Rows, columns and warps of a tile with at most 64 rows."""
-    least: tuple[int, int] = (32, 4)
+    least_side: int = 32
     """Rows and columns down to which a tile is halved while there are tiles for half of the multiprocessors at most and
-    K is not cut, and its fewest warps then."""
+    K is not cut."""
+    least_warps: int = 4
+    """Fewest warps of such a tile."""
     block_k: int = 64
     """Elements along K of a step."""
     slice_k: int = 1024
@@ -56,34 +59,41 @@ def of_odd_rows(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
     """Return the default of a product with odd rows; None for others, or if the config is not feasible."""
     if not has_odd_rows(problem, limits):
         return None
-    configs = (_by_vectors(problem, limits), _by_tiles(problem, limits))
-    return next((config for config in configs if config and valid(problem, config, limits)), None)
+    configs = chain(_by_vectors(problem, limits), [_by_tiles(problem, limits)])
+    return next((config for config in configs if valid(problem, config, limits)), None)
 
 
-def _by_vectors(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
-    """Return rows of the larger factor for each program; with a short K all of it at once, if they lie along it."""
+def _by_vectors(problem: Problem, limits: Limits) -> Iterator[Mapping[str, Value]]:
+    """Yield rows of the larger factor for each program; with a short K all of it at once, if they lie along it.
+
+    Few rows of a very short K have too few elements for all threads; then programs have more.
+    """
     M, N, K = problem.sizes
     vectors = next_power_of_2(min(M, N))
     a_is_t, b_is_t = transposed(problem)
     few, many, along = ("BLOCK_M", "BLOCK_N", b_is_t) if M <= N else ("BLOCK_N", "BLOCK_M", not a_is_t)
     is_short = SETTINGS.slice_k > K
     if vectors > (1 if is_short else SETTINGS.most_vectors) or (is_short and not along):
-        return None
+        return
     rows, block_k, warps = SETTINGS.vectors
+    choices: tuple[int, ...] = (rows,)
     if is_short:
         fewest, most, warps = SETTINGS.short_vectors
-        rows = fewest if cdiv(max(M, N), fewest) <= 4 * limits.sm_count else most
+        choices = (fewest, most) if cdiv(max(M, N), fewest) <= 4 * limits.sm_count else (most,)
         block_k = next_power_of_2(K)
-    tile = {few: vectors, many: rows, "BLOCK_K": block_k, "num_warps": warps}
-    return {
-        **tile,
-        "GROUP_M": 1,
-        "VARIANT": "vectors",
-        "SPLIT_K": 1,
-        "STORES": 1,
-        **DEFAULTS,
-        "num_stages": 1,
-    }
+    for rows in choices:
+        yield {
+            few: vectors,
+            many: rows,
+            "BLOCK_K": block_k,
+            "num_warps": warps,
+            "GROUP_M": 1,
+            "VARIANT": "vectors",
+            "SPLIT_K": 1,
+            "STORES": 1,
+            **DEFAULTS,
+            "num_stages": 1,
+        }
 
 
 def _by_tiles(problem: Problem, limits: Limits) -> Mapping[str, Value]:
@@ -93,11 +103,11 @@ def _by_tiles(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     if cdiv(M, block_m) * cdiv(N, block_n) < most:
         block_m, block_n, warps = SETTINGS.tall if SETTINGS.flat[0] < M else SETTINGS.flat
     block_m, block_n = (max(16, min(next_power_of_2(size), block)) for size, block in ((M, block_m), (N, block_n)))
-    least, fewest = SETTINGS.least[0], 2
+    fewest_warps = 2
     tiles, slices = cdiv(M, block_m) * cdiv(N, block_n), 1
-    while SETTINGS.slice_k > K and 2 * tiles <= limits.sm_count and max(block_m, block_n) > least:
+    while SETTINGS.slice_k > K and 2 * tiles <= limits.sm_count and max(block_m, block_n) > SETTINGS.least_side:
         block_m, block_n = (block_m // 2, block_n) if block_m >= block_n else (block_m, block_n // 2)
-        tiles, fewest = cdiv(M, block_m) * cdiv(N, block_n), SETTINGS.least[1]
+        tiles, fewest_warps = cdiv(M, block_m) * cdiv(N, block_n), SETTINGS.least_warps
     while slices * tiles < most and slices * SETTINGS.slice_k <= K and slices < 4:
         slices *= 2
     return {
@@ -109,6 +119,6 @@ def _by_tiles(problem: Problem, limits: Limits) -> Mapping[str, Value]:
         "SPLIT_K": slices,
         "STORES": 1,
         **DEFAULTS,
-        "num_warps": min(warps, max(fewest, block_m * block_n // 1024)),
+        "num_warps": min(warps, max(fewest_warps, block_m * block_n // 1024)),
         "num_stages": 2,
     }

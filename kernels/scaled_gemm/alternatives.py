@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import product
 
 from tuner.kernels.scaled_gemm.estimate import estimate
-from tuner.kernels.scaled_gemm.space import BLOCK, VARIANTS, is_promoted, scales_unaligned, valid
-from tuner.kernels.shared.first_cost import least, likely_tiles
+from tuner.kernels.scaled_gemm.space import BLOCK, BLOCK_COLUMNS, VARIANTS, is_promoted, scales_unaligned, valid
+from tuner.kernels.shared.first_cost import LikelyTile, least, likely_tiles
 from tuner.kernels.shared.product_estimate import COEFFICIENTS
 from tuner.kernels.shared.product_rows import unaligned
 from tuner.kernels.shared.roles import MOST_DEEP_COLUMNS, parts
@@ -17,7 +17,7 @@ from tuner.kernels.spec import Limits, Problem, Value
 
 @dataclass(frozen=True)
 class AlternativesSettings:
-    """Which configs are estimated, and how; as for gemm, since nothing is fitted to 8-bit products."""
+    """Which configs are estimated, and how; as for gemm, since only two coefficients are fitted to 8-bit products."""
 
     slices: float = 1.03
     """Factor on the estimates of slices, which err most."""
@@ -53,7 +53,11 @@ def _plausible(problem: Problem, limits: Limits) -> Iterator[Mapping[str, Value]
     promoted, cycles = is_promoted(problem), 0.0
     if promoted:
         cycles = COEFFICIENTS.promoted_cycles + (COEFFICIENTS.scaled_cycles if problem["scales"] == "block" else 0.0)
-    for tile in likely_tiles(problem, limits, _SLICES, promoted_cycles=cycles):
+
+    def may_run(tile: LikelyTile) -> bool:
+        return problem["scales"] == "tensor" or (not tile.swapped and tile.width in BLOCK_COLUMNS)
+
+    for tile in likely_tiles(problem, limits, _SLICES, promoted_cycles=cycles, may_run=may_run):
         composed = len(parts(tile.width)) > 1
         wide = composed and tile.rows == 64 * tile.groups and not promoted
         deep = not promoted and tile.rows == 64 and tile.width <= MOST_DEEP_COLUMNS

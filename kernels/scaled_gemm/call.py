@@ -30,8 +30,8 @@ def scaled_gemm(
     Tensors with other strides are copied.
 
     Args:
-        scale_a, scale_b: fp32; one number each, or (M, K / 128) and (K / 128, N / 128), rounded up. From 65 rows of a
-            on, a scale_a in columns (`stride(0) == 1`, as torch requires it), each aligned to 16 bytes, is faster.
+        scale_a, scale_b: fp32; one number each, or (M, K / 128) and (K / 128, N / 128), rounded up. A scale_a in
+            columns (`stride(0) == 1`, as torch requires it), each aligned to 16 bytes, is never copied.
         out_dtype: bfloat16 or float16, if `out` is omitted.
         accumulate: `fp32`, or `fast`, which leaves sums to Hopper's tensor cores with fewer bits; with scales of
             blocks, sums are always in fp32.

@@ -25,7 +25,7 @@ from tuner.kernels.scaled_gemm.space import (
     DESCRIBED,
     VARIANTS,
     WITH_ROLES,
-    copies_scales,
+    may_copy_scales,
     parts,
     shares_evenly,
     valid,
@@ -96,12 +96,15 @@ def workspace(problem: Problem, config: Config, limits: Limits) -> Mapping[str, 
     elif config["VARIANT"] in WITH_ROLES and split_k > 1:
         counters = config["GROUPS"] * tiles
     partials = Operand((sums, config["BLOCK_M"], config["BLOCK_N"]), "fp32")
-    scales_copied = copies_scales(problem, config)
     return {
         **({"arrived": Operand((counters,), "int32")} if counters else {}),
         **({"partials": partials} if sums else {}),
         **aligned_workspace(problem, config),
-        **({"aligned_scale_a": aligned_operand(*by_columns(problem), "fp32", True)} if scales_copied else {}),
+        **(
+            {"aligned_scale_a": aligned_operand(*by_columns(problem), "fp32", True)}
+            if may_copy_scales(problem, config)
+            else {}
+        ),
     }
 
 

@@ -27,6 +27,8 @@ from tuner.kernels.shared.tiling import (
 )
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize
 
+BLOCK_COLUMNS = (64, 128)
+"""Columns of tiles of warps with roles, with scales of blocks: all of a tile have one scale of b."""
 BLOCK = 128
 """Number of columns of a, and of rows and columns of b, that share a scale; and number of products that the tensor
 cores add up before the sum moves to fp32."""
@@ -45,6 +47,11 @@ def is_promoted(problem: Problem) -> bool:
 def scales_unaligned(problem: Problem) -> bool:
     """Return whether columns of scales of a's blocks, M numbers each, are not aligned to 16 bytes."""
     return bool(problem["scales"] == "block" and problem["M"] % 4)
+
+
+def may_copy_scales(problem: Problem, config: Mapping[str, Any]) -> bool:
+    """Return whether there is room for a copy of the scales of a's blocks, which a call may give in any layout."""
+    return bool(config["VARIANT"] in WITH_ROLES and problem["scales"] == "block")
 
 
 def copies_scales(problem: Problem, config: Mapping[str, Any]) -> bool:
@@ -250,7 +257,7 @@ def specialized_can(problem: Problem, config: Mapping[str, Any], limits: Limits)
     return (
         # With scales of blocks, each group loads those of its rows, and a tile's columns have one: with two products in
         # a step, which take turns with their sums, it would be slower.
-        (problem["scales"] == "tensor" or (config["VARIANT"] == "specialized" and tile.columns in (64, BLOCK)))
+        (problem["scales"] == "tensor" or (config["VARIANT"] == "specialized" and tile.columns in BLOCK_COLUMNS))
         and (not tile.wide or tile.can_be_wide)
         # Deeper steps are for sums that stay in the tensor cores, and for small tiles.
         and (

@@ -81,6 +81,7 @@ def likely_tiles(
     slices: Iterable[int],
     *,
     promoted_cycles: float = 0.0,
+    may_run: Callable[[LikelyTile], bool] = lambda tile: True,
     settings: FirstCostSettings = SETTINGS,
 ) -> list[LikelyTile]:
     """Return the tiles with the least first cost. Some are not feasible.
@@ -88,8 +89,10 @@ def likely_tiles(
     Args:
         slices: choices for the slices along K.
         promoted_cycles: cycles in which sums leave the tensor cores in each step; 0 if they stay.
+        may_run: returns False for tiles that the kernel never has; they are left out first.
     """
-    return sorted(_tiles(problem, limits, tuple(slices), promoted_cycles, settings))[: settings.tiles]
+    found = _tiles(problem, limits, tuple(slices), promoted_cycles, settings)
+    return sorted(filter(may_run, found))[: settings.tiles]
 
 
 def _tiles(

@@ -261,7 +261,7 @@ class _Estimate:
             programs = sm_count * held
             whole, last = cdiv(self._tiles - self._sliced, programs), cdiv(self._sliced * self._slices, programs)
             tiles, at_once = whole + last / self._slices, min(held, cdiv(self._tiles * self._slices, sm_count))
-            return tiles * held, tiles * self._steps * step(at_once) + (whole + last) * end + fill
+            return tiles * at_once, tiles * self._steps * step(at_once) + (whole + last) * end + fill
         slices = self._slices if self._sliced else 1
         programs, steps = cdiv(self._tiles * slices, sm_count), self._steps / slices
         if self._way.vectors:

@@ -374,6 +374,7 @@ def test_every_variant_states_its_choices() -> None:
         ({"M": 4097, "N": 4097, "K": 4097}, {"BLOCK_M": 128, "BLOCK_N": 128, "num_warps": 16, "SPLIT_K": 1}),
         ({"M": 134, "N": 157, "K": 91, "layout": "nt"}, {"BLOCK_M": 32, "BLOCK_N": 32, "num_warps": 4, "SPLIT_K": 1}),
         ({"M": 1, "N": 285, "K": 297, "layout": "nt"}, {"VARIANT": "vectors", "BLOCK_N": 2, "BLOCK_K": 512}),
+        ({"M": 1, "N": 1001, "K": 255, "layout": "nt"}, {"VARIANT": "vectors", "BLOCK_N": 8, "BLOCK_K": 256}),
         ({"M": 1023, "N": 1023, "K": 1023}, {"BLOCK_M": 128, "BLOCK_N": 64, "num_warps": 8, "SPLIT_K": 1}),
         ({"M": 2049, "N": 257, "K": 8191}, {"BLOCK_M": 128, "BLOCK_N": 64, "num_warps": 8, "SPLIT_K": 4}),
         ({"M": 40, "N": 3001, "K": 2049, "layout": "nt"}, {"BLOCK_M": 64, "BLOCK_N": 128, "SPLIT_K": 4}),

@@ -165,6 +165,18 @@ def test_a_library_gives_each_output(op: str, name: str, attributes: dict[str, o
 
 
 @pytest.mark.usefixtures("installed")
+def test_pages_are_planned_again_once_a_table_is_written() -> None:
+    """Inputs are drawn again, into the same tensors, before each comparison."""
+    op, name, attributes = TAKEN[-1]
+    kernel, (problem, values) = catalog.load(op), run(op, name, attributes)
+    operands = kernel.operands(problem)
+    tensors.draw(operands, values, seed=2)
+    run_vendor(vendor_function(kernel, name, problem), problem, operands, values)
+    found = check.differences(kernel, problem, values, tensors.written(operands, values))
+    assert all(difference.passes for difference in found.values())
+
+
+@pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize(("op", "name", "attributes", "reason"), REFUSED)
 def test_a_problem_that_a_library_does_not_take_is_refused_with_the_reason(
     op: str, name: str, attributes: dict[str, object], reason: str

@@ -55,16 +55,20 @@ def launched(
     apart: int = 0,
     scale_a: tuple[int, int] | None = None,
     address: int = 0,
+    copied: int = 0,
 ) -> Launch:
-    """Return the launch of a config on the problem's tensors, with gaps between rows of a, or with other strides or
-    another address of its scales."""
+    """Return the last launch of a config on the problem's tensors, after `copied` copies.
+
+    There may be gaps between rows of a, and other strides or another address of its scales.
+    """
     config = KERNEL.signature.config(knobs)
     described = dict(KERNEL.tensors(problem, config, H200.limits))
     described["a"] = Operand((problem["M"], problem["K"]), "fp8e4m3", strides=(problem["K"] + apart, 1))
     described["scale_a"] = replace(described["scale_a"], strides=scale_a or described["scale_a"].strides)
     given = {name: StandIn(operand) for name, operand in described.items()}
     given["scale_a"] = At(described["scale_a"], address)
-    (launch,) = KERNEL.launch(problem, config, given)
+    *copies, launch = KERNEL.launch(problem, config, given)
+    assert len(copies) == copied
     assert isinstance(launch, Launch)
     return launch
 
@@ -123,26 +127,27 @@ class TestLaunch:
         assert launched(large, {**TILE, "VARIANT": variant}, apart=8).fn.__name__ == "scaled_tiles"
 
     def test_scales_of_blocks_are_taken_from_columns(self) -> None:
-        """As torch takes them, with gaps or without; only then are they copied with the tiles."""
+        """As torch takes them, with gaps or without; else they are copied before."""
         asked = problem(4096, 4096, 4096, scales="block")
         specialized = {**TILE, "VARIANT": "specialized"}
         assert launched(asked, specialized).fn.__name__ == "gemm_specialized"
         apart = launched(asked, specialized, scale_a=(1, 5000))
         scales = apart.args[8]
         assert (scales.shape, scales.strides, scales.block_shape) == ([31 * 5000 + 4096], [1], [64])
-        assert launched(asked, specialized, scale_a=(32, 1)).fn.__name__ == "scaled_tiles"
+        assert launched(asked, specialized, scale_a=(32, 1), copied=1).fn.__name__ == "gemm_specialized"
 
-    @pytest.mark.parametrize(("address", "kernel"), [(32, "gemm_specialized"), (8, "scaled_tiles")])
-    def test_they_begin_where_the_copy_engine_can(self, address: int, kernel: str) -> None:
+    @pytest.mark.parametrize(("address", "copied"), [(32, 0), (8, 1)])
+    def test_they_begin_where_the_copy_engine_can(self, address: int, copied: int) -> None:
         asked = problem(4096, 4096, 4096, scales="block")
-        assert launched(asked, {**TILE, "VARIANT": "specialized"}, address=address).fn.__name__ == kernel
+        launch = launched(asked, {**TILE, "VARIANT": "specialized"}, address=address, copied=copied)
+        assert launch.fn.__name__ == "gemm_specialized"
 
     def test_columns_of_scales_that_are_not_aligned_to_16_bytes_are_not_for_the_copy_engine(self) -> None:
         """Other coordinates are an illegal instruction: 1,025 rows one after the other."""
         specialized = {**TILE, "VARIANT": "specialized", "num_stages": 14}
         aligned = problem(1024, 4096, 4096, scales="block")
         assert launched(aligned, specialized, scale_a=(1, 1028)).fn.__name__ == "gemm_specialized"
-        assert launched(aligned, specialized, scale_a=(1, 1030)).fn.__name__ == "scaled_tiles"
+        assert launched(aligned, specialized, scale_a=(1, 1030), copied=1).fn.__name__ == "gemm_specialized"
         for rows, there in ((1024, True), (1025, False), (1026, False)):
             asked = problem(rows, 4096, 4096, scales="block")
             for align in (False, True):
@@ -319,5 +324,5 @@ def test_warps_with_roles_have_whole_tiles_that_fill_more_of_it(asked: Problem) 
     config = KERNEL.signature.config(by_rules(asked, H200.limits))
     assert (config["VARIANT"], config["BLOCK_N"], config["SPLIT_K"]) == ("specialized", 128, 1)
     launch, work = launched_with_workspace(asked, config)
-    assert set(work) == {"arrived"}
+    assert set(work) == {"arrived", *["aligned_scale_a"] * (asked["scales"] == "block")}
     assert launch.grid == (min(132, (asked["M"] // 128) * (asked["N"] // 128)),)

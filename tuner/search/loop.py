@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from tuner.kernels.spec import Config
 from tuner.measure.measurer import Measurer
@@ -24,6 +25,8 @@ from tuner.search.trials import Trials
 
 if TYPE_CHECKING:
     from tuner.search.proposer import Proposer
+
+Returned = TypeVar("Returned")
 
 
 @dataclass(frozen=True)
@@ -186,21 +189,23 @@ class AskMeasureTell:
                 return "exhausted" if not self._proposer.unseen else "converged" if self._converged else "trials"
             if left <= 0 and not (self._waits_for_default and left > -self._settings.default_s):
                 return "budget"
-            measurement = self._next(min(self._settings.poll_s, max(left, self._settings.poll_s / 10)))
+            timeout_s = min(self._settings.poll_s, max(left, self._settings.poll_s / 10))
+            measurement = self._timed(partial(self._measurer.next, timeout_s))
             if measurement is not None:
                 self._tell(measurement)
         return "interrupted"
 
-    def _next(self, timeout_s: float) -> Measurement | None:
+    def _timed(self, call: Callable[[], Returned]) -> Returned:
+        """Call the measurer, which may block while another search holds the device."""
         waits, before = self._measurer.waits_for_device, monotonic()
-        measurement = self._measurer.next(timeout_s)
+        returned = call()
         if waits:
             self.waited_s += monotonic() - before
-        return measurement
+        return returned
 
     def settle(self) -> None:
         """Give up the configs that are still running, and keep the results of those that end in time."""
-        for measurement in self._measurer.settle(self._settings.settle_s):
+        for measurement in self._timed(partial(self._measurer.settle, self._settings.settle_s)):
             self._tell(measurement)
 
     def _submit(self) -> None:

@@ -38,8 +38,8 @@ class CheckKernelSettings:
     largest_given: int = 256
     """Largest given size that the interpreted problems keep."""
     elements: int = 2**14
-    """Most elements of all operands of an interpreted problem. Given sizes are cut to powers of two until it has no
-    more, or none is left to cut."""
+    """Most elements of all operands of an interpreted problem. The largest given sizes are halved, to odd numbers if
+    possible, until it has no more or none is left to halve."""
     interpret_s: float = 60.0
     """Time limit of one interpreted problem, in s."""
     draws: int = 1000
@@ -169,20 +169,27 @@ def _with_few_elements(
 ) -> Problem:
     """Return the problem of these sizes, with kept ones of dims without a default number cut if they are large."""
     given = [dim.name for dim in kernel.signature.dims if dim.name in kept and not isinstance(dim.default, int)]
-    most = max((int(str(kept[name])) for name in given), default=0)
+    sizes = {name: int(str(kept[name])) for name in given}
     problem = kernel.signature.problem({**kept, **drawn})
-    with suppress(UsageError):  # a smaller problem may be none, as an image smaller than a window
-        while most > 1 and _elements(kernel, problem) > settings.elements:
-            most = 1 << ((most - 1).bit_length() - 1)
-            cut = {name: min(int(str(kept[name])), most) for name in given}
-            smaller = kernel.signature.problem({**kept, **cut, **drawn})
-            kernel.operands(smaller)
-            problem = smaller
+    while _elements(kernel, problem) > settings.elements and max(sizes.values(), default=1) > 1:
+        largest = max(sizes, key=lambda name: sizes[name])
+        half = sizes[largest] // 2
+        for size in dict.fromkeys((half - 1 + half % 2 or 1, half)):
+            with suppress(UsageError):  # a smaller problem may be none, as an image smaller than a window
+                smaller = kernel.signature.problem({**kept, **sizes, largest: size, **drawn})
+                kernel.operands(smaller)
+                sizes[largest], problem = size, smaller
+                break
+        else:
+            break
     return problem
 
 
 def _elements(kernel: Kernel, problem: Problem) -> int:
-    return sum(prod(operand.shape) for operand in kernel.operands(problem).values())
+    """Return the number of elements of all operands; 0 if the problem has none."""
+    with suppress(UsageError):
+        return sum(prod(operand.shape) for operand in kernel.operands(problem).values())
+    return 0
 
 
 def _interpretable(
