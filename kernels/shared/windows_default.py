@@ -40,6 +40,8 @@ class DefaultSettings:
     """Tiles of a thread of nchw that are tried."""
     groups: tuple[int, ...] = (128, 64, 32, 16, 8)
     """Threads along a row of outputs that are tried."""
+    stores: int = 4
+    """Fewest stores of a thread of nchw for the columns of a row that are not tried if a warp has several rows."""
     read_bytes: int = 8192
     """Most bytes that a program of nchw reads, if there is a choice."""
     pixel_warps: tuple[int, ...] = (1, 2, 4)
@@ -72,7 +74,12 @@ class DefaultSettings:
     pixels: int = 8
     """Pixels of a long window that a thread reads at once, if channels are contiguous."""
     part: int = 2048
-    """Fewest elements of a part of a window, if programs share it; an eighth of it in nhwc."""
+    """Fewest elements of a part of a window of nchw, if programs share it."""
+    part_pixels: int = 64
+    """The same of nhwc: a part takes about a block's time, as long as it takes to combine the parts."""
+    in_flight: int = 24 * 1024
+    """Fewest bytes that programs of nhwc read at once on each multiprocessor, if up to `long_warps` warps can. More of
+    them exchange values in the end."""
     stages: int = 3
     """Blocks of a long window in flight."""
 
@@ -131,12 +138,17 @@ def _sides(found: Windows) -> list[tuple[int, int]]:
 
 
 def _rows(found: Windows, high: int, wide: int, lanes: int) -> Iterator[tuple[int, int, int]]:
-    """Yield choices of BLOCK_Q, BLOCK_N and warps of nchw: threads along a row, then rows."""
+    """Yield choices of BLOCK_Q, BLOCK_N and warps of nchw: threads along a row, then rows.
+
+    A warp of several rows whose threads store a row in many parts is not tried: each sector of L2 is written as often.
+    It counts little beside a loop over the rows of windows.
+    """
+    is_parted = wide // vectors(found, wide)[1] >= SETTINGS.stores and found.rows.reach <= UNROLLED_ROWS
     along = next_power_of_2(cdiv(found.columns.count, wide))
     most = next_power_of_2(found.images * found.channels * cdiv(found.rows.count, high))
     tried = [groups for groups in SETTINGS.groups if groups <= along] or [along]
     for warps, repeats, groups in product(SETTINGS.warps, SETTINGS.repeats, tried):
-        if groups <= lanes * warps * repeats:
+        if groups <= lanes * warps * repeats and not (is_parted and groups < lanes):
             yield groups * wide, min(lanes * warps * repeats // groups, most), warps
 
 
@@ -158,16 +170,43 @@ def _reduced(found: Windows, limits: Limits) -> Iterator[dict[str, Value]]:
     is_short = found.is_contiguous and found.elements <= SETTINGS.short
     enough = (SETTINGS.programs_per_sm if is_short else SETTINGS.shared_per_sm) * limits.sm_count
     reduced: dict[str, Value] = {"VARIANT": "reduced", "TILE_P": 1, "TILE_Q": 1, "BLOCK_Q": 1}
-    parts = found.elements * (8 if found.is_nhwc else 1) // SETTINGS.part
+    parts = found.elements // (SETTINGS.part_pixels if found.is_nhwc else SETTINGS.part)
+    if found.elements * (8 if found.is_nhwc else 1) < space.SETTINGS.least_split:
+        parts = 1
     for last, (block_n, block_k, warps) in _marked(_shared_pixels(found) if found.is_nhwc else _shared_rows(found)):
         config: dict[str, Value] = {**reduced, "BLOCK_N": block_n, "BLOCK_K": block_k, "SPLIT": 1, "num_warps": warps}
         split = min(enough // tiles(found, config), parts, steps(found, block_k), space.SPLITS[-1])
         config["SPLIT"] = split = 1 << (max(1, split).bit_length() - 1)
+        if found.is_nhwc and not is_short_pixels(found):
+            config |= _wider(found, config, limits)
+            block_k = config["BLOCK_K"]
         is_looped = not unrolled(found, config) and steps(found, block_k) >= SETTINGS.stages * split
         config["num_stages"] = SETTINGS.stages if is_looped else 1
         is_full = tiles(found, config) * split >= SETTINGS.full[found.is_nhwc] * enough
         if is_full or last or (block_n == 1 and split > 1):
             yield config
+
+
+def _wider(found: Windows, config: Mapping[str, int], limits: Limits) -> Mapping[str, int]:
+    """Return BLOCK_K and warps with which programs of nhwc read at least `in_flight` bytes at once, if they can.
+
+    A thread reads as much as before; parts of windows remain.
+    """
+    block_k, warps, split = config["BLOCK_K"], config["num_warps"], config["SPLIT"]
+    programs = tiles(found, config) * split
+    each = block_k * config["BLOCK_N"] * found.element_bytes
+    while (
+        warps < SETTINGS.long_warps[0]
+        and programs * each < SETTINGS.in_flight * limits.sm_count
+        and 2 * block_k * split <= found.row_length
+    ):
+        block_k, warps, each = 2 * block_k, 2 * warps, 2 * each
+    return {"BLOCK_K": block_k, "num_warps": warps}
+
+
+def is_short_pixels(found: Windows) -> bool:
+    """Return whether windows of nhwc are read at once."""
+    return found.is_contiguous and next_power_of_2(found.row_length) <= SETTINGS.short_pixels
 
 
 def _marked(tried: list[tuple[int, int, int]]) -> Iterator[tuple[bool, tuple[int, int, int]]]:
