@@ -230,5 +230,5 @@ def _far(found: Windows, config: Mapping[str, Any], gaps: float, along: int) -> 
 
 
 def _many_rows(found: Windows, config: Mapping[str, Any], along: int, c: Coefficients) -> float:
-    """Return how many times the rows of a program of nchw double those that are not too many."""
+    """Return the number of doublings from the rows that are not too many to those of a program of nchw; 0 of nhwc."""
     return 0.0 if found.is_nhwc or along < c.narrow else max(0.0, log2(config["BLOCK_N"] / c.rows))
