@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
-from math import inf
+from math import inf, log2
 from typing import Any
 
 from tuner.kernels.shared import windows_space as space
@@ -51,6 +51,9 @@ class DefaultSettings:
     """Warps of a program of nhwc that are tried."""
     pixel_rows: tuple[int, ...] = (1, 2, 4)
     """Rows of outputs of a thread of nhwc that are tried."""
+    gain: float = 0.06
+    """Least share of the estimate that twice the warps save: a program's place is free when its slowest warp is done,
+    which the estimate does not count."""
     short_warps: tuple[int, ...] = (2, 1)
     """Warps of a program that shares short windows of nchw, of a smaller one if there are few programs."""
     long_warps: tuple[int, ...] = (4, 2, 1)
@@ -119,7 +122,7 @@ def _tiled(problem: Problem, found: Windows, limits: Limits) -> Mapping[str, Val
                 **tiled, "TILE_P": high, "TILE_Q": wide, "BLOCK_Q": block_q, "BLOCK_N": block_n, "num_warps": warps,
             }  # fmt: skip
             is_large = not found.is_nhwc and program_bytes(found, config)[0] > SETTINGS.read_bytes
-            cost = is_large, estimate(found, each, config, limits)
+            cost = is_large, estimate(found, each, config, limits) * (1 + SETTINGS.gain * log2(warps))
             if cost < best and valid(problem, config, limits):
                 best, chosen = cost, config
     return chosen

@@ -232,7 +232,7 @@ def test_threads_that_loop_over_rows_of_windows_have_eight_outputs_of_one_row() 
         return MAX.default_config(problem, H200.limits)
 
     looped = config(459, 13)
-    assert (looped["TILE_P"], looped["TILE_Q"], looped["BLOCK_Q"] * looped["BLOCK_N"]) == (1, 8, 8 * 64)
+    assert (looped["TILE_P"], looped["TILE_Q"], looped["BLOCK_Q"] * looped["BLOCK_N"]) == (1, 8, 8 * 32)
     assert config(459, 13, layout="nhwc")["TILE_Q"] == 1
 
 
