@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
-from math import inf
+from math import inf, log2
+from typing import Any
 
 from tuner.kernels.shared import windows_space as space
 from tuner.kernels.shared.windows import Windows, power_of_2_in, windows
@@ -27,7 +28,7 @@ class DefaultSettings:
     """Settings of the default.
 
     Tiles that are tried are of the kinds that were fastest in searches, since the estimate is fitted to those. The rule
-    for windows that threads share keeps 40 KB of reads in flight on each multiprocessor of an H200.
+    for windows that threads share keeps 24 to 40 KB of reads in flight on each multiprocessor of an H200.
     """
 
     sides: tuple[int, ...] = (1, 2, 4, 8)
@@ -40,12 +41,19 @@ class DefaultSettings:
     """Tiles of a thread of nchw that are tried."""
     groups: tuple[int, ...] = (128, 64, 32, 16, 8)
     """Threads along a row of outputs that are tried."""
+    stores: tuple[int, int] = (2, 4)
+    """Most stores of a thread of nchw for its columns of a row, if a warp has several rows, or one."""
+    most_stored: int = 64
+    """Fewest elements of a window beside which stores do not count."""
     read_bytes: int = 8192
     """Most bytes that a program of nchw reads, if there is a choice."""
     pixel_warps: tuple[int, ...] = (1, 2, 4)
     """Warps of a program of nhwc that are tried."""
     pixel_rows: tuple[int, ...] = (1, 2, 4)
     """Rows of outputs of a thread of nhwc that are tried."""
+    gain: float = 0.06
+    """Least share of the estimate that twice the warps save: a program's place is free when its slowest warp is done,
+    which the estimate does not count."""
     short_warps: tuple[int, ...] = (2, 1)
     """Warps of a program that shares short windows of nchw, of a smaller one if there are few programs."""
     long_warps: tuple[int, ...] = (4, 2, 1)
@@ -72,7 +80,12 @@ class DefaultSettings:
     pixels: int = 8
     """Pixels of a long window that a thread reads at once, if channels are contiguous."""
     part: int = 2048
-    """Fewest elements of a part of a window, if programs share it; an eighth of it in nhwc."""
+    """Fewest elements of a part of a window of nchw, if programs share it."""
+    part_pixels: int = 64
+    """The same of nhwc. A small problem takes as long as a program waits for its blocks, one after the other."""
+    in_flight: int = 24 * 1024
+    """Bytes on each multiprocessor that are enough to be read at once, in nhwc. Programs have more warps if they read
+    fewer, though the threads of several warps exchange values in the end."""
     stages: int = 3
     """Blocks of a long window in flight."""
 
@@ -109,7 +122,7 @@ def _tiled(problem: Problem, found: Windows, limits: Limits) -> Mapping[str, Val
                 **tiled, "TILE_P": high, "TILE_Q": wide, "BLOCK_Q": block_q, "BLOCK_N": block_n, "num_warps": warps,
             }  # fmt: skip
             is_large = not found.is_nhwc and program_bytes(found, config)[0] > SETTINGS.read_bytes
-            cost = is_large, estimate(found, each, config, limits)
+            cost = is_large, estimate(found, each, config, limits) * (1 + SETTINGS.gain * log2(warps))
             if cost < best and valid(problem, config, limits):
                 best, chosen = cost, config
     return chosen
@@ -131,12 +144,16 @@ def _sides(found: Windows) -> list[tuple[int, int]]:
 
 
 def _rows(found: Windows, high: int, wide: int, lanes: int) -> Iterator[tuple[int, int, int]]:
-    """Yield choices of BLOCK_Q, BLOCK_N and warps of nchw: threads along a row, then rows."""
+    """Yield choices of BLOCK_Q, BLOCK_N and warps of nchw: threads along a row, then rows.
+
+    Threads that store a row in many parts are not tried: each sector of L2 is written as often.
+    """
+    stores = wide // vectors(found, wide)[1] if found.elements < SETTINGS.most_stored else 1
     along = next_power_of_2(cdiv(found.columns.count, wide))
     most = next_power_of_2(found.images * found.channels * cdiv(found.rows.count, high))
     tried = [groups for groups in SETTINGS.groups if groups <= along] or [along]
     for warps, repeats, groups in product(SETTINGS.warps, SETTINGS.repeats, tried):
-        if groups <= lanes * warps * repeats:
+        if groups <= lanes * warps * repeats and stores <= SETTINGS.stores[groups >= lanes]:
             yield groups * wide, min(lanes * warps * repeats // groups, most), warps
 
 
@@ -158,16 +175,40 @@ def _reduced(found: Windows, limits: Limits) -> Iterator[dict[str, Value]]:
     is_short = found.is_contiguous and found.elements <= SETTINGS.short
     enough = (SETTINGS.programs_per_sm if is_short else SETTINGS.shared_per_sm) * limits.sm_count
     reduced: dict[str, Value] = {"VARIANT": "reduced", "TILE_P": 1, "TILE_Q": 1, "BLOCK_Q": 1}
-    parts = found.elements * (8 if found.is_nhwc else 1) // SETTINGS.part
+    is_split = found.elements * (8 if found.is_nhwc else 1) >= space.SETTINGS.least_split
+    parts = found.elements // (SETTINGS.part_pixels if found.is_nhwc else SETTINGS.part) if is_split else 1
     for last, (block_n, block_k, warps) in _marked(_shared_pixels(found) if found.is_nhwc else _shared_rows(found)):
         config: dict[str, Value] = {**reduced, "BLOCK_N": block_n, "BLOCK_K": block_k, "SPLIT": 1, "num_warps": warps}
         split = min(enough // tiles(found, config), parts, steps(found, block_k), space.SPLITS[-1])
         config["SPLIT"] = split = 1 << (max(1, split).bit_length() - 1)
+        if found.is_nhwc and not _is_at_once(found):
+            config["BLOCK_K"], config["num_warps"] = block_k, warps = _wider(found, block_k, warps, config, limits)
         is_looped = not unrolled(found, config) and steps(found, block_k) >= SETTINGS.stages * split
         config["num_stages"] = SETTINGS.stages if is_looped else 1
         is_full = tiles(found, config) * split >= SETTINGS.full[found.is_nhwc] * enough
         if is_full or last or (block_n == 1 and split > 1):
             yield config
+
+
+def _wider(found: Windows, block_k: int, warps: int, config: Mapping[str, Any], limits: Limits) -> tuple[int, int]:
+    """Return BLOCK_K and warps with which programs read `in_flight` bytes at once, if their parts of windows have them.
+
+    A thread reads as much as with those given.
+    """
+    split = config["SPLIT"]
+    programs = tiles(found, config) * split
+    while (
+        warps < SETTINGS.long_warps[0]
+        and programs * block_k * config["BLOCK_N"] * found.element_bytes < SETTINGS.in_flight * limits.sm_count
+        and 2 * block_k * split <= found.row_length
+    ):
+        block_k, warps = 2 * block_k, 2 * warps
+    return block_k, warps
+
+
+def _is_at_once(found: Windows) -> bool:
+    """Return whether windows of nhwc are read at once."""
+    return found.is_contiguous and next_power_of_2(found.row_length) <= SETTINGS.short_pixels
 
 
 def _marked(tried: list[tuple[int, int, int]]) -> Iterator[tuple[bool, tuple[int, int, int]]]:
@@ -200,11 +241,11 @@ def _shared_pixels(found: Windows) -> list[tuple[int, int, int]]:
     tried = []
     for block_n in (2 * least_channels(found), least_channels(found)):
         block_n = min(block_n, channels)
-        if found.is_contiguous and length <= SETTINGS.short_pixels:
+        if _is_at_once(found):
             block_k = max(space.SETTINGS.blocks[0], length // UNROLLED_BLOCKS)
             values = length * block_n // UNROLLED_VALUES
             tried.append((block_n, block_k, next_power_of_2(max(1, min(SETTINGS.long_warps[0], values // 32)))))
-        else:  # one warp, whose threads exchange little in the end
+        else:  # one warp at first, whose threads exchange little in the end
             tried.append((block_n, min(length, 32 * found.vector * SETTINGS.pixels // block_n), 1))
     return tried
 

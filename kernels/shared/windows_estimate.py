@@ -23,7 +23,7 @@ from tuner.kernels.spec import Limits, cdiv
 class Coefficients:
     """Coefficients of the estimate; cycles are those of a multiprocessor.
 
-    The ten that say "fitted" are fitted to 2,407 configs of 48 problems of max_pool2d and avg_pool2d, drawn but for
+    The ten that say "fitted" are fitted to 3,663 configs of 84 problems of max_pool2d and avg_pool2d, drawn but for
     two, on an NVIDIA H200 (2026-11-30, Triton 3.6.0).
     """
 
@@ -31,33 +31,37 @@ class Coefficients:
     """Clock of the multiprocessors."""
     gb_per_s: float = 4200.0
     """Rate of device memory, if the card's was not measured."""
-    start_us: float = 1.48
+    start_us: float = 1.53
     """Time of a launch beside its programs; fitted."""
-    program_us: float = 0.000526
+    program_us: float = 0.00056
     """Time in which the card starts a program, whatever its size; fitted. Small programs are limited by it."""
     latency_us: float = 0.6
     """Time of a program that waits for its first reads."""
-    row_us: float = 0.0479
+    row_us: float = 0.0227
     """Time of each further row of a window in a loop; fitted."""
-    instruction_cycles: float = 2.33
+    instruction_cycles: float = 3.28
     """Cycles from one instruction of a thread to the next; fitted."""
-    load_cycles: float = 2.07
+    load_cycles: float = 2.11
     """Cycles of a load instruction of a warp; fitted."""
-    load_line_cycles: float = 0.244
+    load_line_cycles: float = 0.0968
     """Further cycles for each 128 bytes that it reaches; fitted."""
-    store_cycles: float = 3.22
+    store_cycles: float = 6.17
     """Cycles of a store instruction of a warp; fitted."""
-    store_sector_cycles: float = 0.224
+    store_sector_cycles: float = 0.205
     """Further cycles for each sector of 32 bytes that it reaches; fitted."""
     l2_bytes: float = 80.0
     """Bytes that a multiprocessor reads from L2 or writes to it in a cycle."""
-    many_rows: float = 0.138
-    """Further share of the time of device memory for each doubling of `rows` that a program computes; fitted."""
-    rows: int = 8
-    """Rows of outputs of a program that are not too many, with rows of an image contiguous."""
-    gaps: float = 0.111
-    """Further share for each halving of the neighbours that a load of a warp reads of what it reaches; fitted."""
-    own: float = 1.5
+    many_rows: float = 0.205
+    """Further share of the time of instructions, loads, stores and bytes for each doubling of `rows`, with rows of an
+    image contiguous; fitted."""
+    rows: int = 4
+    """Groups of rows of a program, BLOCK_N, that are not too many."""
+    narrow: int = 4
+    """Fewest threads along a row for which their number counts; rows of fewer are short, and neighbours in memory."""
+    gaps: float = 0.134
+    """Further share of the time of device memory for each halving of the neighbours that a load of a warp reads of what
+    it reaches; fitted."""
+    own: float = 1.0
     """Times that a program waits for its own loads, stores and bytes, relative to their throughput."""
     last_wave: float = 0.4
     """Part of a wave of programs that the last one takes beyond its share."""
@@ -143,12 +147,13 @@ def estimate(
     waves = programs / (sm_count * held)
     further = found.rows.window - 1 if found.rows.reach > UNROLLED_ROWS else 0
     wait = c.latency_us + c.row_us * further + c.instruction_cycles * issue + c.own * (moved + transferred)
+    spread = 1 + c.many_rows * _many_rows(found, config, along, c)
     parts = (
         (1.0 if waves <= 1 else waves + c.last_wave) * wait,
-        programs * warps * issue / 4 / sm_count,
-        programs * moved / sm_count,
-        programs * cached / sm_count,
-        _image_bytes(found) / memory / 1e3 * _locality(found, config, gaps, along, c),
+        programs * warps * issue / 4 / sm_count * spread,
+        programs * moved / sm_count * spread,
+        programs * cached / sm_count * spread,
+        _image_bytes(found) / memory / 1e3 * (1 + c.gaps * log2(_far(found, config, gaps, along))) * spread,
         programs * c.program_us,
     )
     together: float = sum(part**c.sharpness for part in parts) ** (1 / c.sharpness)
@@ -212,15 +217,18 @@ def _gaps(found: Windows, each: Work, config: Mapping[str, Any], sectors: float)
     return max(1.0, sectors * SECTOR / (32 * each.load_bytes))
 
 
-def _locality(found: Windows, config: Mapping[str, Any], gaps: float, along: int, c: Coefficients) -> float:
-    """Return the time of device memory relative to that of programs with few rows, long runs and no gaps."""
-    if not found.is_nhwc:
-        if config["BLOCK_Q"] < found.columns.count:
-            gaps *= max(1.0, LINE / (config["BLOCK_Q"] * found.element_bytes))
-        if along < 32:  # a load of a warp is of several rows, with others between them
-            row, apart = found.columns.size * found.element_bytes, config["TILE_P"] * found.rows.stride
-            gaps *= min(LINE, apart * row) / min(LINE, row)
-        many_rows = max(0.0, log2(config["BLOCK_N"] * config["TILE_P"] / c.rows))
-    else:
-        many_rows = 0.0
-    return 1 + c.gaps * log2(gaps) + c.many_rows * many_rows
+def _far(found: Windows, config: Mapping[str, Any], gaps: float, along: int) -> float:
+    """Return the bytes that are reached relative to those that are read, with gaps between rows and short runs."""
+    if found.is_nhwc:
+        return gaps
+    if config["BLOCK_Q"] < found.columns.count:
+        gaps *= max(1.0, LINE / (config["BLOCK_Q"] * found.element_bytes))
+    if along < 32:  # a load of a warp is of several rows, with others between them
+        row, apart = found.columns.size * found.element_bytes, config["TILE_P"] * found.rows.stride
+        gaps *= min(LINE, apart * row) / min(LINE, row)
+    return gaps
+
+
+def _many_rows(found: Windows, config: Mapping[str, Any], along: int, c: Coefficients) -> float:
+    """Return the number of doublings from the rows that are not too many to those of a program of nchw; 0 of nhwc."""
+    return 0.0 if found.is_nhwc or along < c.narrow else max(0.0, log2(config["BLOCK_N"] / c.rows))

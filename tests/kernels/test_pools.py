@@ -198,9 +198,25 @@ def test_a_short_window_is_read_at_once_and_a_long_one_in_a_loop() -> None:
             {"B": 42, "C": 384, "H": 128, "R": 3, "stride_h": 2, "layout": "nhwc"}, lambda c: c["BLOCK_N"] >= 64,
             id="channels of a line",
         ),
+        pytest.param(  # rows of 158 outputs are stored by pairs: 8 columns of a thread are 4 stores to each sector
+            {"B": 8, "C": 480, "H": 416, "W": 160, "R": 1, "S": 13, "padding_w": 5},
+            lambda c: c["TILE_Q"] <= 4 or c["BLOCK_Q"] // c["TILE_Q"] >= 32, id="stores of several rows",
+        ),
         pytest.param(  # one warp that shares windows; others would exchange more in the end
-            {"B": 32, "C": 1536, "H": 56, "R": 56, "layout": "nhwc"},
-            lambda c: (c["VARIANT"], c["num_warps"]) == ("reduced", 1), id="whole images",
+            {"B": 55, "C": 112, "H": 224, "W": 192, "R": 224, "S": 192, "layout": "nhwc"},
+            lambda c: (c["VARIANT"], c["SPLIT"], c["num_warps"]) == ("reduced", 8, 1), id="whole images",
+        ),
+        pytest.param(  # 576 programs of one warp would read 18 KB at once on each multiprocessor
+            {"B": 36, "C": 57, "H": 359, "R": 359, "layout": "nhwc"},
+            lambda c: (c["SPLIT"], c["BLOCK_K"], c["num_warps"]) == (16, 64, 2), id="whole images in few programs",
+        ),
+        pytest.param(  # a program has two blocks of the 25 of a window
+            {"B": 2, "C": 256, "H": 40, "R": 40, "layout": "nhwc"},
+            lambda c: (c["SPLIT"], c["BLOCK_K"], c["num_warps"]) == (16, 64, 1), id="few whole images",
+        ),
+        pytest.param(  # windows of less than 256 pixels are not split
+            {"B": 2, "C": 256, "H": 14, "R": 14, "layout": "nhwc"},
+            lambda c: (c["VARIANT"], c["SPLIT"]) == ("reduced", 1), id="small whole images",
         ),
     ],
 )  # fmt: skip
@@ -216,7 +232,7 @@ def test_threads_that_loop_over_rows_of_windows_have_eight_outputs_of_one_row() 
         return MAX.default_config(problem, H200.limits)
 
     looped = config(459, 13)
-    assert (looped["TILE_P"], looped["TILE_Q"], looped["BLOCK_Q"] * looped["BLOCK_N"]) == (1, 8, 8 * 64)
+    assert (looped["TILE_P"], looped["TILE_Q"], looped["BLOCK_Q"] * looped["BLOCK_N"]) == (1, 8, 8 * 32)
     assert config(459, 13, layout="nhwc")["TILE_Q"] == 1
 
 
@@ -227,6 +243,8 @@ def test_threads_that_loop_over_rows_of_windows_have_eight_outputs_of_one_row() 
         ({"B": 48, "C": 2048, "H": 52, "R": 2, "stride_h": 2}, (4, 2, 32, 4, 1), 166.5),
         ({"B": 42, "C": 24, "H": 512, "R": 3, "padding_h": 1, "padding_w": 1}, (1, 1, 16, 4, 2), 2486.3),
         ({"B": 42, "C": 24, "H": 512, "R": 3, "padding_h": 1, "padding_w": 1}, (4, 8, 512, 1, 2), 254.3),
+        ({"B": 256, "C": 384, "H": 32, "R": 3, "stride_h": 2}, (8, 1, 16, 4, 2), 87.1),
+        ({"B": 256, "C": 384, "H": 32, "R": 3, "stride_h": 2}, (1, 4, 16, 16, 1), 122.8),
         (
             {"B": 8, "C": 96, "H": 208, "R": 5, "padding_h": 2, "padding_w": 2, "layout": "nhwc"},
             (2, 1, 16, 32, 2),
