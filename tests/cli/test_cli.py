@@ -284,7 +284,7 @@ REFUSED = [
     (["search", "gemm", "--M", "64", "--gpu", "3"], 3, "there is no GPU 3: the driver shows none"),
     (["search", "gemm", "--M", "65"], 3, "recorded spaces to replay: gemm-"),
     (["search", "gemm", "--M", "64", "--seed", "-1"], 2, "-1 is not in the range 0<=x<=4294967295"),
-    (["list", "nosuch"], 2, "no op is called 'nosuch'; known are gemm, softmax, transpose"),
+    (["list", "nosuch"], 2, f"no op is called 'nosuch'; known are {', '.join(sorted(recorded.signatures()))}"),
     (["list", "--device", "nope"], 2, "no device is called 'nope'; there are nvidia-h200"),
     (["serve", "--device", "nope"], 2, "no device is called 'nope'; there are nvidia-h200"),
     (["serve", "--workers", "0"], 2, "0 is not in the range 1<=x<=64"),

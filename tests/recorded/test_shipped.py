@@ -13,7 +13,7 @@ RECORDED = {
     "attention", "avg_pool2d", "copy_column", "gemm", "layer_norm", "max_pool2d", "reduce", "rms_norm", "silu",
     "silu_mul", "softmax", "transpose",
 }  # fmt: skip
-CHANGED = {"gemm"}
+CHANGED = {"attention", "gemm"}
 """Ops whose source has changed since they were recorded; their spaces are replayed as they were."""
 H100 = "transpose-8192x8192-fp32-nvidia-h100-80gb-hbm3"
 SOFTMAX = [
@@ -75,7 +75,8 @@ class TestShippedSpaces:
                 assert measurement.max_error is not None
                 assert measurement.tolerance is not None
                 assert measurement.max_error <= measurement.tolerance
-                assert measurement.compiled_by == ("" if on_host else "pool")
+                ahead = {"pool", "worker"} if space.problem.op == "attention" else {"pool"}  # mended since
+                assert measurement.compiled_by in ({""} if on_host else ahead)
 
     def test_the_comparison_has_the_best_the_default_and_the_vendor(self, space: recorded.RecordedSpace) -> None:
         assert space.default is not None
@@ -100,7 +101,7 @@ def test_the_spaces_of_a_problem_are_found() -> None:
 
 
 def test_the_card_with_the_most_spaces_comes_first() -> None:
-    """Of the 14 that ship, 12 are the H200's."""
+    """Of the 24 that ship, 22 are the H200's."""
     for name in ("softmax-8192x8192-fp32", "transpose-8192x8192-fp32"):
         found = recorded.of_problem(_some(name).problem)
         assert [space.name for space in found] == [f"{name}-nvidia-h200", f"{name}-nvidia-h100-80gb-hbm3"]

@@ -63,10 +63,16 @@ class RecordedSpace:
 
 
 def problem_stem(problem: Problem) -> str:
-    """Return `OP-DIMS-DTYPE[-ATTRS]`, a problem in the name of a file. Attributes at their default are left out."""
-    stated = [re.sub(r"[^A-Za-z0-9._+-]", "_", value) for value in parsed(problem.text).values()]
+    """Return `OP-DIMS-DTYPE[-ATTRS]`, a problem in the name of a file.
+
+    Attributes at their default are left out; one that is true is stated by its name, a number with it: `padding_h1`.
+    """
+    stated = [
+        name if value == "True" else f"{name}{value}" if value.isdecimal() else value
+        for name, value in [*parsed(problem.text).items()][len(problem.sizes) :]
+    ]
     sizes = "x".join(map(str, problem.sizes))
-    return "-".join([problem.op, sizes, *stated[len(problem.sizes) :]])
+    return "-".join([problem.op, sizes, *(re.sub(r"[^A-Za-z0-9._+-]", "_", text) for text in stated)])
 
 
 def dumps(space: RecordedSpace) -> bytes:
