@@ -96,7 +96,7 @@ SETTINGS = DefaultSettings()
 def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     """Return the feasible config of tiles with the least estimate, or the first of those that share windows."""
     found = windows(problem)
-    if not is_shared(found):
+    if not (is_shared(found) or _leaves_most_idle(found, limits)):
         return _tiled(problem, found, limits)
     configs = list(_reduced(found, limits))
     return next((config for config in configs if valid(problem, config, limits)), configs[-1])
@@ -105,6 +105,13 @@ def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
 def is_shared(found: Windows) -> bool:
     """Return whether several threads share a window: a contiguous one, or one too wide for a thread."""
     return has_reduced(found) and (found.is_contiguous or not has_tiles(found))
+
+
+def _leaves_most_idle(found: Windows, limits: Limits) -> bool:
+    """Return whether threads may share a window of nhwc, and one for each leaves multiprocessors without a warp."""
+    at_once = power_of_2_in(found.vector, found.channels)
+    few = found.outputs < at_once * limits.warp_size * limits.sm_count
+    return found.is_nhwc and few and has_reduced(found)
 
 
 def _tiled(problem: Problem, found: Windows, limits: Limits) -> Mapping[str, Value]:
