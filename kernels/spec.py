@@ -134,7 +134,7 @@ class Kernel:
     finite_only: bool = False
     """True if configs are checked on finite inputs only, since the op defines no result for infinities and NaN."""
     exact: bool = False
-    """True if outputs must equal the reference bit for bit, as a copy does. NaN is any NaN."""
+    """True if outputs must equal the reference bit for bit, as a copy does. Any NaN equals another."""
     scalars: Mapping[str, float] = field(default_factory=dict)
     """Numbers that launches take beside the tensors, such as `eps`, with the values at which configs are measured. They
     are no part of a problem. `launch`, `reference` and `vendor` find them among the tensors, under their names."""

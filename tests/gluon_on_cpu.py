@@ -305,6 +305,7 @@ def load(at: Pointer, mask: Any = None, other: float = 0.0, cache_modifier: str 
 
 def store_at(at: Pointer, values: Any, mask: Any = True) -> None:
     there = np.broadcast_to(mask, np.shape(at.offsets))
+    assert not there.any() or 0 <= at.offsets[there].min() <= at.offsets[there].max() < len(at.array), "a store is out"
     at.array[at.offsets[there]] = np.broadcast_to(values, there.shape)[there]
 
 

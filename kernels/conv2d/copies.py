@@ -1,4 +1,4 @@
-"""Copies of x and weight for few or odd channels: which there are, and the convolution that they are operands of.
+"""Padded copies of x and weight for unaligned channels: their shapes, and the convolution that reads them.
 
 Pixels of 3 channels are 6 bytes. The copy engine (TMA) cannot read them, and threads read them in pieces of 2 or 4
 bytes. A copy has more channels, zero, so that pixels or windows are aligned, and the padding of x. Windows of the copy
@@ -19,6 +19,9 @@ from tuner.kernels.conv2d.patches import Lying, View, view
 from tuner.kernels.shared.tiling import ALIGNED_BYTES
 from tuner.kernels.shared.windows import Axis
 from tuner.kernels.spec import Problem, cdiv, itemsize, next_power_of_2
+
+MOST_CHANNELS = 512
+"""Most channels of a copy: a program copies all of some pixels at once."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,9 @@ def copies_can(problem: Problem, config: Mapping[str, Any]) -> bool:
     inner = layer(copy.problem)
     return (
         inner.depth <= MOST_ROWS
+        # A program copies all channels of its pixels, and counts rows of all images in 32 bits.
+        and copy.channels <= MOST_CHANNELS
+        and inner.images * copy.rows <= MOST_ROWS
         and copy.pitch <= max(32, 2 * copy.run - 1)
         # Windows of several columns and one row are no matrix: rows of images have gaps.
         and inner.is_matrix == layer(problem).is_matrix

@@ -46,13 +46,13 @@ class DefaultSettings:
     scattering: float = 7.0e4
     """Cost of a row of a tile that is stored in pieces of less than 16 bytes, in the same unit, whatever its width."""
     copying: float = 1.0
-    """Cost of a byte that a copy reads or writes, on one multiprocessor of all, in the same unit."""
+    """Cost of a byte that a copy reads or writes, in the same unit, if all multiprocessors copy."""
     launching: float = 6.0e6
     """Cost of a launch that copies, in the same unit."""
     most_in_flight: int = 4
     """Most steps of a program whose waits are counted as shared."""
     shown: float = 0.88
-    """Share of that cost that remains if other programs, or warps with other roles, work meanwhile."""
+    """Share of `beginning` that remains if other programs, or warps with other roles, work meanwhile."""
     registers: int = 56
     """Registers of a thread beside its sums."""
     waste: float = 1.15
@@ -76,7 +76,7 @@ STAGES: Mapping[str, tuple[int, ...]] = {
 
 
 def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
-    """Return the feasible config whose waves take least; with patches if the copy engine can, also of a copy."""
+    """Return the feasible config of least cost, of all variants; those that waste reads come last."""
     for *_, config in sorted(candidates(problem, limits), key=lambda found: found[:2]):
         if valid(problem, config, limits):
             return config
@@ -134,9 +134,9 @@ class Way:
     copying: float
     """Cost of the copies."""
     clipped: int
-    """Number of filters if the copy engine, which neither reads nor writes past the last, has copies; else 0."""
+    """Number of filters if the copy engine reads a copy: it neither reads nor writes past the last. 0 for others."""
     is_scattered: bool
-    """True if threads store tiles element by element."""
+    """True if channels are unaligned and threads store tiles in pieces of less than 16 bytes."""
 
 
 def way(problem: Problem, given: Mapping[str, Value], limits: Limits) -> Way:

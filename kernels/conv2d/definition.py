@@ -8,7 +8,10 @@ that each read is long, whatever the window.
 
 `tiles` computes the address of each pixel in the threads. `boxes` takes tiles of output pixels that are a patch of an
 image, or of several: the copy engine reads a shifted patch by its corner, and fills in zeros outside of the image.
-`specialized` does so with warps of their own. Channels that are not aligned to 16 bytes may be copied first (`copies`).
+`specialized` does the same with specialized warps: one loads, the others multiply. `direct` loads windows of few
+channels straight into the registers that multiply. For the other variants, channels that are not aligned to 16 bytes
+may be copied first (`copies`).
+
 `space` states the feasible configs, `default` the config that runs untuned.
 """
 

@@ -115,9 +115,9 @@ def has_runs(problem: Problem, block_k: int) -> bool:
 
 
 def filters_at_once(problem: Problem) -> int:
-    """Return the number of filters of a pixel that can be stored at once: those of 16 bytes, or fewer if none is left.
+    """Return the number of filters of a pixel that are stored at once: a power of two of at most 16 bytes.
 
-    Triton knows of a number only whether it is a multiple of 16.
+    Triton specializes a number only on whether it is a multiple of 16.
     """
     return power_of_2_in(ALIGNED_BYTES // itemsize(problem.dtype), layer(problem).filters)
 

@@ -31,11 +31,15 @@ KNOBS = (
     Knob("BLOCK_M", (16, 32, 64, 128, 256), "output pixels of a tile"),
     Knob("BLOCK_N", (16, 32, 64, 128, 160, 192, 256, 320), "filters of a tile"),
     Knob(
-        "BLOCK_K", (16, 32, 64, 128), "channels of a step, or elements of a row of a window if that takes fewer steps"
+        "BLOCK_K", (16, 32, 64, 128), "channels of a step, or elements of a window or its row if that takes fewer steps"
     ),
     Knob("PATCH", tuple(range(CHOICES)), "which of the patches of BLOCK_M pixels boxes takes, by their number", 0),
     Knob("COPY", (False, True), "copy x and weight first, with padding and aligned channels", False),
-    Knob("GROUP_M", (1, 4, 8, 16), "rows of tiles walked together, for reuse in L2; not compiled in"),
+    Knob(
+        "GROUP_M",
+        (1, 4, 8, 16),
+        "rows of tiles walked together, or tiles of a program of direct; not compiled in",
+    ),
     Knob("SPLIT_K", SPLITS, "slices along K of each tile", 1),
     Knob("num_warps", (2, 4, 8), "warps that share a tile and its accumulators"),
     Knob("num_stages", (2, 3, 4, 5, 6), "steps of the loop in flight between device and shared memory"),
@@ -131,9 +135,10 @@ def direct_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> b
         limits.capability[0] == 9
         and size == 2
         and (found.columns.dilation == 1 or found.columns.window == 1)
-        # Rows of an image are counted in 32 bits.
+        # Elements of a row of an image, and those from the first row of a window to its last, are counted in 32 bits.
         and (found.columns.size + 2 * found.columns.padding + found.columns.reach) * found.channels <= MOST_ROWS
-        # A thread holds its windows, two elements in a register, and its sums; with more, registers are spilled.
+        and found.rows.reach * found.columns.size * found.channels <= MOST_ROWS
+        # A thread holds its windows, two elements in a register, and its sums; with many more, registers are spilled.
         and block_m * depth <= threads * 2 * 80
         and block_m * block_n <= threads * 64
         and (depth + block_m) * block_n * size <= limits.shared_bytes // 2

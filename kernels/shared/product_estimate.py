@@ -79,8 +79,8 @@ class Coefficients:
     """Coefficients of the estimate; cycles are those of a multiprocessor.
 
     Fitted by `benchmarks/gemm_estimate.py` to the eight recorded spaces of an NVIDIA H200 (2026-11-28) and to 754
-    configs of 38 other problems on one (2026-11-30), most with roles; Triton 3.6.0. None has 8-bit factors, which
-    follow from the card: tensor cores multiply twice as many in a cycle, and loads have half the bytes.
+    configs of 38 other problems on one (2026-11-30), most with roles; Triton 3.6.0. None has 8-bit factors:
+    only `promoted_cycles` and `scaled_cycles` are fitted to such products, and the rest follows from the card.
     Rates of products are relative to the nominal peak at `mhz`; short products run at a higher clock.
     """
 
@@ -107,7 +107,7 @@ class Coefficients:
     pointer_cycles: float = 4.89
     """Cycles of a load of 16 bytes that a thread starts itself."""
     element_cycles: float = 50.0
-    """Cycles of a load of one element, which a thread starts itself and waits for; of three configs only."""
+    """Cycles of a load of one element, which a thread starts itself and waits for; fitted to three configs only."""
     short_cycles: float = 4.0
     """Cycles that a multiprocessor takes to issue one load instruction of a warp, of 4 or 8 bytes a thread. This and
     the next two are fitted to 25 problems with unaligned rows (H200, 2026-11-30)."""

@@ -52,8 +52,8 @@ class DefaultSettings:
     pixel_rows: tuple[int, ...] = (1, 2, 4)
     """Rows of outputs of a thread of nhwc that are tried."""
     gain: float = 0.06
-    """Least share of the estimate that twice the warps save: a program's place is free when its slowest warp is done,
-    which the estimate does not count."""
+    """Share by which each doubling of warps raises the estimate: a program's place is free only when its slowest warp
+    is done, which the estimate does not count."""
     short_warps: tuple[int, ...] = (2, 1)
     """Warps of a program that shares short windows of nchw, of a smaller one if there are few programs."""
     long_warps: tuple[int, ...] = (4, 2, 1)
@@ -138,8 +138,8 @@ def _tiled(problem: Problem, found: Windows, limits: Limits) -> Mapping[str, Val
 def _sides(found: Windows) -> list[tuple[int, int]]:
     """Return choices of TILE_P and TILE_Q.
 
-    A thread of nhwc has the columns of half of 16 bytes: several if its loads have less. A loop over the rows of a
-    window keeps one row of outputs.
+    A thread of nhwc computes several columns only if its loads have less than 8 bytes. A loop over the rows of a window
+    keeps one row of outputs.
     """
     rows = SETTINGS.pixel_rows if found.is_nhwc else SETTINGS.sides
     rows = rows if found.rows.reach <= UNROLLED_ROWS else (1,)

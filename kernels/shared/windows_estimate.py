@@ -55,7 +55,7 @@ class Coefficients:
     """Further share of the time of instructions, loads, stores and bytes for each doubling of `rows`, with rows of an
     image contiguous; fitted."""
     rows: int = 4
-    """Groups of rows of a program, BLOCK_N, that are not too many."""
+    """Most groups of rows of a program, BLOCK_N, without the share of `many_rows`."""
     narrow: int = 4
     """Fewest threads along a row for which their number counts; rows of fewer are short, and neighbours in memory."""
     gaps: float = 0.134
@@ -230,5 +230,5 @@ def _far(found: Windows, config: Mapping[str, Any], gaps: float, along: int) -> 
 
 
 def _many_rows(found: Windows, config: Mapping[str, Any], along: int, c: Coefficients) -> float:
-    """Return the number of doublings from the rows that are not too many to those of a program of nchw; 0 of nhwc."""
+    """Return the doublings from `rows` to BLOCK_N; 0 for nhwc, and for fewer than `narrow` threads along a row."""
     return 0.0 if found.is_nhwc or along < c.narrow else max(0.0, log2(config["BLOCK_N"] / c.rows))

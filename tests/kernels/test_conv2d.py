@@ -315,6 +315,24 @@ class TestSpace:
         default = KERNEL.default_config(asked, H200.limits)
         assert tuple(default[name] for name in ("VARIANT", "COPY", "BLOCK_M", "BLOCK_N", "BLOCK_K")) == way
 
+    def test_what_is_counted_in_32_bits_limits_direct_and_copies(self) -> None:
+        def ways(asked: Problem) -> set[tuple[object, object]]:
+            full = [KERNEL.signature.config({**TILE, "BLOCK_M": 128, "num_warps": 4, **way}) for way in tried]
+            return {(c["VARIANT"], c["COPY"]) for c in full if KERNEL.valid(asked, c, H200.limits)}
+
+        tried: list[dict[str, object]] = [
+            {"VARIANT": "direct", "BLOCK_N": 16, "BLOCK_K": 16, "num_stages": 2},
+            {"VARIANT": "tiles", "COPY": True, "BLOCK_N": 16, "BLOCK_K": 32},
+        ]
+        both = {("direct", False), ("tiles", True)}
+        tall = {"S": 1, "padding_h": 1, "dilation_h": 64}
+        assert ways(problem(1, 3, 130, 2**18, 8, 3, **tall)) == both
+        assert ("direct", False) not in ways(problem(1, 3, 130, 2**23, 8, 3, **tall))  # from a window's row to its last
+        sliding = {"S": 1, "stride_h": 16, "stride_w": 1}
+        assert ("tiles", True) in ways(problem(2**10, 1, 1024, 1, 8, 16, **sliding))
+        assert ("tiles", True) not in ways(problem(2**21 + 1, 1, 1024, 1, 8, 16, **sliding))  # rows of all copies
+        assert ways(problem(1, 65537, 7, 7, 64, 1)) == set()  # channels that a program copies at once
+
     def test_threads_store_as_many_filters_at_once_as_all_pixels_are_aligned_for(self) -> None:
         """Triton knows of a number only whether it is a multiple of 16: 72 filters were stored one by one."""
         at_once = {filters: filters_at_once(problem(8, 5, 196, 160, filters, **PAD)) for filters in (64, 72, 76, 77)}

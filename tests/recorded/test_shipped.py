@@ -115,6 +115,12 @@ def test_several_problems_are_replayed_on_the_first_card_that_has_them_all() -> 
     assert recorded.on_one_card([both[:1], other[1:]]) == []
 
 
+def test_names_tell_attributes_apart() -> None:
+    signature = catalog.load("layer_norm").signature
+    names = [recorded.problem_stem(signature.problem({"M": 16, "N": 16, name: False})) for name in ("weight", "bias")]
+    assert names == ["layer_norm-16x16-bf16-no_weight", "layer_norm-16x16-bf16-no_bias"]
+
+
 def test_signatures_need_no_kernel_code() -> None:
     assert recorded.signatures().keys() == RECORDED
 

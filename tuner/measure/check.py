@@ -4,7 +4,7 @@ Each output is compared over its own rows and by its own tolerance (`tolerance.p
 deviation over its largest value, so it scales with the depth of a sum and with the dtype, and a wrong row of small
 values does not hide beside large ones. The root mean square of all errors is limited too: it shows a factor that no
 single element does. NaN and infinities stand where the reference has them. Kernels declared exact match bit for bit,
-except that NaN is any NaN.
+except that any NaN equals another.
 """
 
 from __future__ import annotations

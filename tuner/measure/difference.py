@@ -227,7 +227,7 @@ def block_of(rows: slice, got: torch.Tensor, want: torch.Tensor, limit: Toleranc
 
 
 def _deviations(got: torch.Tensor, want: torch.Tensor, limit: Tolerance) -> torch.Tensor:
-    """Return the absolute deviation of each element; of an exact kernel, infinite for other bits but those of NaN."""
+    """Return the absolute deviation of each element. For an exact kernel it is infinite if bits differ, but for NaN."""
     return _settled(_raw_deviations(got, want, limit), got, want, limit)
 
 
@@ -245,7 +245,7 @@ def _raw_deviations(got: torch.Tensor, want: torch.Tensor, limit: Tolerance) -> 
 def _settled(deviation: torch.Tensor, got: torch.Tensor, want: torch.Tensor, limit: Tolerance) -> torch.Tensor:
     """Return deviations that are 0 if both elements are NaN, or as infinite as the dtype makes them.
 
-    NaN is any NaN, also of an exact kernel: instructions such as max.NaN return one of their own.
+    Any NaN equals another, also for an exact kernel: instructions such as max.NaN return a NaN of their own.
     """
     if not (got.is_floating_point() and want.is_floating_point()):
         return deviation

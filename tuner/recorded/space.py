@@ -65,10 +65,11 @@ class RecordedSpace:
 def problem_stem(problem: Problem) -> str:
     """Return `OP-DIMS-DTYPE[-ATTRS]`, a problem in the name of a file.
 
-    Attributes at their default are left out; one that is true is stated by its name, a number with it: `padding_h1`.
+    Attributes at their default are left out. A true one is written as its name, a false one with `no_` before it, a
+    number as name and value (`padding_h1`), others as the value.
     """
     stated = [
-        name if value == "True" else f"{name}{value}" if value.isdecimal() else value
+        {"True": name, "False": f"no_{name}"}.get(value, f"{name}{value}" if value.isdecimal() else value)
         for name, value in [*parsed(problem.text).items()][len(problem.sizes) :]
     ]
     sizes = "x".join(map(str, problem.sizes))

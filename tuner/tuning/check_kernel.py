@@ -38,8 +38,8 @@ class CheckKernelSettings:
     largest_given: int = 256
     """Largest given size that the interpreted problems keep."""
     elements: int = 2**14
-    """Most elements of all operands of an interpreted problem. The largest given sizes are halved, to odd numbers if
-    possible, until it has no more or none is left to halve."""
+    """Most elements of all operands of an interpreted problem. The largest given size is halved, to an odd number if
+    possible, until the operands fit or no size can be halved."""
     interpret_s: float = 60.0
     """Time limit of one interpreted problem, in s."""
     draws: int = 1000
