@@ -320,7 +320,7 @@ class TestSpace:
             full = [KERNEL.signature.config({**TILE, "BLOCK_M": 128, "num_warps": 4, **way}) for way in tried]
             return {(c["VARIANT"], c["COPY"]) for c in full if KERNEL.valid(asked, c, H200.limits)}
 
-        tried: list[dict[str, object]] = [
+        tried: list[dict[str, Any]] = [
             {"VARIANT": "direct", "BLOCK_N": 16, "BLOCK_K": 16, "num_stages": 2},
             {"VARIANT": "tiles", "COPY": True, "BLOCK_N": 16, "BLOCK_K": 32},
         ]

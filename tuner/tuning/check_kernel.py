@@ -37,7 +37,7 @@ class CheckKernelSettings:
     """Sizes of the interpreted problems, which no tile divides."""
     largest_given: int = 256
     """Largest given size that the interpreted problems keep."""
-    elements: int = 2**14
+    elements: int = 2**13
     """Most elements of all operands of an interpreted problem. The largest given size is halved, to an odd number if
     possible, until the operands fit or no size can be halved."""
     interpret_s: float = 60.0
