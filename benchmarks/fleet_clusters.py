@@ -118,6 +118,7 @@ def ray(folder: Path, nodes: int) -> Iterator[Cluster]:
     """Yield a Ray cluster: a head that runs no tasks, and nodes with a core each."""
     from ray import cluster_utils
 
+    Path("/tmp/ray").mkdir(exist_ok=True)  # where Ray notes the address of the head, whatever `temp_dir` is
     cluster = cluster_utils.Cluster()
     given = {"object_store_memory": 80_000_000, "temp_dir": str(folder), "wait": False}
     try:

@@ -177,7 +177,7 @@ def cost(problem: Problem, config: Mapping[str, Any], limits: Limits, found: Way
     if config["VARIANT"] == "direct":
         return direct_cost(problem, config, limits, found, programs)
     area, has_roles = config["BLOCK_M"] * config["BLOCK_N"], config["VARIANT"] == "specialized"
-    waves = cdiv(programs, limits.sm_count)
+    waves = max(1, cdiv(programs, limits.sm_count))  # there may be no output
     together = min(waves, resident(problem, config, limits))
     in_flight = min(config["num_stages"] - (0 if has_roles else 1), SETTINGS.most_in_flight)
     loads = (config["BLOCK_M"] + config["BLOCK_N"]) * found.loads[config["BLOCK_K"]]
@@ -207,7 +207,7 @@ def direct_cost(problem: Problem, config: Mapping[str, Any], limits: Limits, fou
     if found.is_scattered:
         stored = SETTINGS.scattering * block_m
     products = block_m * block_n * depth / speed(problem, config)
-    together = min(cdiv(cdiv(tiles, in_turn), limits.sm_count), resident(problem, config, limits))
+    together = max(1, min(cdiv(cdiv(tiles, in_turn), limits.sm_count), resident(problem, config, limits)))
     alone = SETTINGS.waiting * (1 + 1 / in_turn) + issued + products + stored
     return float(cdiv(tiles, limits.sm_count) * max(issued + stored, products, alone / together))
 
