@@ -47,8 +47,7 @@ class Copy:
 def may_copy(problem: Problem) -> bool:
     """Return whether pixels are not aligned to 16 bytes, and those of a window's row are neighbours."""
     found = layer(problem)
-    is_run = found.columns.dilation == 1 or found.columns.window == 1
-    return is_run and found.channels * itemsize(problem.dtype) % ALIGNED_BYTES > 0
+    return found.has_rows and found.channels * itemsize(problem.dtype) % ALIGNED_BYTES > 0
 
 
 def copy_of(problem: Problem, config: Mapping[str, Any]) -> Copy:

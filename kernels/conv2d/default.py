@@ -8,7 +8,16 @@ from itertools import product as product_of
 from typing import Any
 
 from tuner.kernels.conv2d.copies import convolved, copied_bytes, may_copy
-from tuner.kernels.conv2d.layer import direct_steps, filters_at_once, has_runs, layer, product, run_of, steps
+from tuner.kernels.conv2d.layer import (
+    direct_bytes,
+    direct_steps,
+    filters_at_once,
+    has_runs,
+    layer,
+    product,
+    run_of,
+    steps,
+)
 from tuner.kernels.conv2d.patches import patches
 from tuner.kernels.conv2d.space import SPLITS, can_describe, on_tensor_cores, tile_count, valid
 from tuner.kernels.shared.tiling import ALIGNED_BYTES, rows_walked, stage_bytes
@@ -94,12 +103,12 @@ def of_tiles(
     problem: Problem, limits: Limits, given: Mapping[str, Value]
 ) -> Iterator[tuple[bool, float, dict[str, Value]]]:
     """Yield what `candidates` does, with or without COPY."""
-    ways = {variant: way(problem, {**given, "VARIANT": variant}, limits) for variant in STAGES}
-    for (block_m, block_n), variant in product_of(SETTINGS.tile_speeds, STAGES):
+    variants = [variant for variant in STAGES if variant != "direct" or (may_copy(problem) and not given["COPY"])]
+    ways = {variant: way(problem, {**given, "VARIANT": variant}, limits) for variant in variants}
+    for (block_m, block_n), variant in product_of(SETTINGS.tile_speeds, variants):
         found = ways[variant]
         by_engine = block_m >= 64 and block_n >= 64 and found.is_described and patches(problem, block_m)
-        is_small = block_m in (64, 128) and may_copy(problem) and not given["COPY"]
-        if variant != "tiles" and not (is_small if variant == "direct" else by_engine):
+        if variant != "tiles" and not (block_m in (64, 128) if variant == "direct" else by_engine):
             continue
         tile: dict[str, Value] = {**given, "VARIANT": variant, "BLOCK_M": block_m, "BLOCK_N": block_n, "PATCH": 0}
         count = tile_count(problem, tile)
@@ -228,12 +237,13 @@ def resident(problem: Problem, config: Mapping[str, Any], limits: Limits) -> int
     threads = config["num_warps"] * limits.warp_size
     registers = config["BLOCK_M"] * config["BLOCK_N"] + SETTINGS.registers * threads
     reserved = 1024  # bytes of shared memory that the driver takes from each program
-    shared = config["num_stages"] * stage_bytes(product(problem), config) + reserved
     if config["VARIANT"] == "direct":  # windows are in registers, filters and the stored tile in shared memory
-        depth = config["BLOCK_K"] * direct_steps(problem, config["BLOCK_K"])
+        depth, shared = direct_bytes(problem, config)
         registers += config["BLOCK_M"] * depth * itemsize(problem.dtype) // 4
-        shared = (depth + config["BLOCK_M"]) * config["BLOCK_N"] * itemsize(problem.dtype) + reserved
-    return max(1, min((limits.shared_bytes + reserved) // shared, limits.registers_per_sm // registers))
+    else:
+        shared = config["num_stages"] * stage_bytes(product(problem), config)
+    by_shared = (limits.shared_bytes + reserved) // (shared + reserved)
+    return max(1, min(by_shared, limits.registers_per_sm // registers))
 
 
 def most_warps(problem: Problem, config: Mapping[str, Any], limits: Limits) -> int:

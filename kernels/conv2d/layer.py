@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from tuner.errors import UsageError
 from tuner.kernels.shared.tiling import ALIGNED_BYTES
@@ -38,6 +40,11 @@ class Layer:
     def depth(self) -> int:
         """Number of elements of a window, in all channels."""
         return self.taps * self.channels
+
+    @property
+    def has_rows(self) -> bool:
+        """True if the pixels of a row of a window are neighbours in memory."""
+        return self.columns.dilation == 1 or self.columns.window == 1
 
     @property
     def is_inside(self) -> bool:
@@ -125,6 +132,12 @@ def filters_at_once(problem: Problem) -> int:
 def direct_steps(problem: Problem, block_k: int) -> int:
     """Return the number of steps along K if they go on from row to row of a window."""
     return cdiv(layer(problem).rows.window * run_of(problem).length, block_k)
+
+
+def direct_bytes(problem: Problem, config: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the elements along K of all steps of `direct`, and the bytes of its filters and of its stored tile."""
+    depth = config["BLOCK_K"] * direct_steps(problem, config["BLOCK_K"])
+    return depth, (depth + config["BLOCK_M"]) * config["BLOCK_N"] * itemsize(problem.dtype)
 
 
 def check_axis(name: str, axis: Axis) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tuner.kernels.conv2d.copies import convolved, copies_can, may_copy
-from tuner.kernels.conv2d.layer import MOST_ROWS, direct_steps, layer, product, run_of, steps, taps_steps
+from tuner.kernels.conv2d.layer import MOST_ROWS, direct_bytes, layer, product, run_of, steps, taps_steps
 from tuner.kernels.conv2d.patches import CHOICES, Patch, count, has_view, patches
 from tuner.kernels.conv2d.reference import precision
 from tuner.kernels.shared.tiling import accumulators_fit, stage_bytes, suits
@@ -129,19 +129,19 @@ def direct_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> b
     """Return whether the kernel that loads windows to registers can run a config."""
     found, size = layer(problem), itemsize(problem.dtype)
     block_m, block_n, threads = config["BLOCK_M"], config["BLOCK_N"], 4 * limits.warp_size
-    depth = config["BLOCK_K"] * direct_steps(problem, config["BLOCK_K"])
+    depth, shared_bytes = direct_bytes(problem, config)
     return (
         # wgmma exists on Hopper only.
         limits.capability[0] == 9
         and size == 2
-        and (found.columns.dilation == 1 or found.columns.window == 1)
+        and found.has_rows
         # Elements of a row of an image, and those from the first row of a window to its last, are counted in 32 bits.
         and (found.columns.size + 2 * found.columns.padding + found.columns.reach) * found.channels <= MOST_ROWS
         and found.rows.reach * found.columns.size * found.channels <= MOST_ROWS
         # A thread holds its windows, two elements in a register, and its sums; with many more, registers are spilled.
         and block_m * depth <= threads * 2 * 80
         and block_m * block_n <= threads * 64
-        and (depth + block_m) * block_n * size <= limits.shared_bytes // 2
+        and shared_bytes <= limits.shared_bytes // 2
         and config["BLOCK_K"] <= max(16, next_power_of_2(found.rows.window * run_of(problem).length))
     )
 

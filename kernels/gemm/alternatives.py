@@ -8,7 +8,7 @@ from itertools import product
 
 from tuner.kernels.gemm.estimate import estimate
 from tuner.kernels.gemm.space import VARIANTS, valid
-from tuner.kernels.shared.first_cost import least, likely_tiles
+from tuner.kernels.shared.first_cost import least, likely_tiles, may_choose
 from tuner.kernels.shared.product_rows import unaligned
 from tuner.kernels.shared.roles import MOST_DEEP_COLUMNS, parts
 from tuner.kernels.spec import Limits, Problem, Value, itemsize
@@ -16,15 +16,11 @@ from tuner.kernels.spec import Limits, Problem, Value, itemsize
 
 @dataclass(frozen=True)
 class AlternativesSettings:
-    """Which configs are estimated, and when one of them replaces the config of the rules."""
+    """When a config of the estimate replaces that of the rules."""
 
     unfitted: float = 1.05
     """Least estimated speedup over the config of the rules for which the alternative is used in layouts other than nt:
     few tiles with roles in these layouts were fitted, and an estimate of composed columns was 20 % too low."""
-    slices: float = 1.03
-    """Factor on the estimates of slices, which err most."""
-    least_rows: int = 17
-    """Rows and columns of the product from which the estimate is used."""
 
 
 SETTINGS = AlternativesSettings()
@@ -33,30 +29,23 @@ SETTINGS = AlternativesSettings()
 def alternative(
     problem: Problem, rules: Mapping[str, Value], limits: Limits, settings: AlternativesSettings = SETTINGS
 ) -> Mapping[str, Value]:
-    """Return the config of warps with roles with the least estimate if it is below that of the rules, else theirs.
-
-    The rules are good for few rows.
-    """
-    few = min(problem["M"], problem["N"]) < settings.least_rows
-    if few or itemsize(problem.dtype) != 2 or limits.capability[0] != 9 or unaligned(problem):
+    """Return the config of warps with roles with the least estimate if it is below that of the rules, else theirs."""
+    if not may_choose(problem, limits) or itemsize(problem.dtype) != 2 or unaligned(problem):
         return rules
 
-    def cost_us(config: Mapping[str, Value]) -> float:
-        return estimate(problem, config, limits).us * (settings.slices if config["SPLIT_K"] != 1 else 1.0)
+    def estimated_us(config: Mapping[str, Value]) -> float:
+        return estimate(problem, config, limits).us
 
-    most = estimate(problem, rules, limits).us / (1.0 if problem["layout"] == "nt" else settings.unfitted)
-    return least(_plausible(problem, limits), rules, most, cost_us, lambda config: valid(problem, config, limits))
+    most = estimated_us(rules) / (1.0 if problem["layout"] == "nt" else settings.unfitted)
+    return least(_plausible(problem, limits), rules, most, estimated_us, lambda config: valid(problem, config, limits))
 
 
 def _plausible(problem: Problem, limits: Limits) -> Iterator[Mapping[str, Value]]:
     """Yield the configs of the tiles with the least first cost. Some are not feasible."""
-    for tile in likely_tiles(problem, limits, _SLICES):
+    for tile in likely_tiles(problem, limits, VARIANTS["specialized"]["SPLIT_K"]):
         composed = len(parts(tile.width)) > 1
         wide = composed and tile.rows == 64 * tile.groups and problem["layout"] == "nt"
         depths = (64, 128) if tile.swapped and tile.width <= MOST_DEEP_COLUMNS else (64,)
         for depth, is_wide in product(depths, (True, False) if wide else (False,)):
             if depth == 64 or not is_wide:
                 yield {**tile.knobs(depth, is_wide), "STORES": 1}
-
-
-_SLICES = tuple(int(str(slices)) for slices in VARIANTS["specialized"]["SPLIT_K"])

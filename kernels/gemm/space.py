@@ -19,6 +19,7 @@ from tuner.kernels.shared.roles import (
 from tuner.kernels.shared.tiling import (
     LINE_BYTES,
     accumulators_fit,
+    fills_one_wave,
     has_steps,
     little_left,
     slices_fill,
@@ -322,8 +323,8 @@ def worth_slicing(problem: Problem, config: Mapping[str, Any], limits: Limits) -
     """Return whether slices along K give idle multiprocessors work that outweighs adding up their sums."""
     if not has_steps(problem, config):
         return False
-    if config["VARIANT"] in WITH_ROLES:  # one wave of slices, more than half full
-        return limits.sm_count < 2 * tile_count(problem, config) * config["SPLIT_K"] <= 2 * limits.sm_count
+    if config["VARIANT"] in WITH_ROLES:
+        return fills_one_wave(tile_count(problem, config) * config["SPLIT_K"], limits)
     if config["VARIANT"] != "persistent":
         # More than 16 slices are for tiles so few that half as many leave multiprocessors idle.
         needed = config["SPLIT_K"] <= 16 or tile_count(problem, config) * config["SPLIT_K"] < 2 * limits.sm_count
@@ -331,4 +332,4 @@ def worth_slicing(problem: Problem, config: Mapping[str, Any], limits: Limits) -
     # One wave of slices, as full as possible, after a few waves of tiles.
     slices = sliced_tiles(problem, config, limits.sm_count) * config["SPLIT_K"]
     few = tile_count(problem, config) < 16 * limits.sm_count
-    return few and limits.sm_count < 2 * slices <= 2 * limits.sm_count
+    return few and fills_one_wave(slices, limits)

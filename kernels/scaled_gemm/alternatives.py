@@ -8,7 +8,7 @@ from itertools import product
 
 from tuner.kernels.scaled_gemm.estimate import estimate
 from tuner.kernels.scaled_gemm.space import BLOCK, BLOCK_COLUMNS, VARIANTS, is_promoted, scales_unaligned, valid
-from tuner.kernels.shared.first_cost import LikelyTile, least, likely_tiles
+from tuner.kernels.shared.first_cost import LikelyTile, least, likely_tiles, may_choose
 from tuner.kernels.shared.product_estimate import COEFFICIENTS
 from tuner.kernels.shared.product_rows import unaligned
 from tuner.kernels.shared.roles import MOST_DEEP_COLUMNS, parts
@@ -17,14 +17,10 @@ from tuner.kernels.spec import Limits, Problem, Value
 
 @dataclass(frozen=True)
 class AlternativesSettings:
-    """Which configs are estimated, and how; as for gemm, since only two coefficients are fitted to 8-bit products."""
+    """How the estimates of the rules' configs are read."""
 
-    slices: float = 1.03
-    """Factor on the estimates of slices, which err most."""
     tiles: float = 1.1
     """Factor on the estimate of `tiles`: with few rows they take up to 1.19 times theirs (docs/studies/kernels.md)."""
-    least_rows: int = 17
-    """Rows and columns of the product from which the estimate is used."""
 
 
 SETTINGS = AlternativesSettings()
@@ -33,19 +29,15 @@ SETTINGS = AlternativesSettings()
 def alternative(
     problem: Problem, rules: Mapping[str, Value], limits: Limits, settings: AlternativesSettings = SETTINGS
 ) -> Mapping[str, Value]:
-    """Return the config of warps with roles with the least estimate if it is below that of the rules, else theirs.
-
-    The rules are good for few rows.
-    """
-    few = min(problem["M"], problem["N"]) < settings.least_rows
-    if few or limits.capability[0] != 9 or unaligned(problem) or scales_unaligned(problem):
+    """Return the config of warps with roles with the least estimate if it is below that of the rules, else theirs."""
+    if not may_choose(problem, limits) or unaligned(problem) or scales_unaligned(problem):
         return rules
 
-    def cost_us(config: Mapping[str, Value]) -> float:
-        return estimate(problem, config, limits).us * (settings.slices if config["SPLIT_K"] != 1 else 1.0)
+    def estimated_us(config: Mapping[str, Value]) -> float:
+        return estimate(problem, config, limits).us
 
-    most = estimate(problem, rules, limits).us * (settings.tiles if rules["VARIANT"] == "tiles" else 1.0)
-    return least(_plausible(problem, limits), rules, most, cost_us, lambda config: valid(problem, config, limits))
+    most = estimated_us(rules) * (settings.tiles if rules["VARIANT"] == "tiles" else 1.0)
+    return least(_plausible(problem, limits), rules, most, estimated_us, lambda config: valid(problem, config, limits))
 
 
 def _plausible(problem: Problem, limits: Limits) -> Iterator[Mapping[str, Value]]:
@@ -57,13 +49,12 @@ def _plausible(problem: Problem, limits: Limits) -> Iterator[Mapping[str, Value]
     def may_run(tile: LikelyTile) -> bool:
         return problem["scales"] == "tensor" or (not tile.swapped and tile.width in BLOCK_COLUMNS)
 
-    for tile in likely_tiles(problem, limits, _SLICES, promoted_cycles=cycles, may_run=may_run):
+    for tile in likely_tiles(
+        problem, limits, VARIANTS["specialized"]["SPLIT_K"], promoted_cycles=cycles, may_run=may_run
+    ):
         composed = len(parts(tile.width)) > 1
         wide = composed and tile.rows == 64 * tile.groups and not promoted
         deep = not promoted and tile.rows == 64 and tile.width <= MOST_DEEP_COLUMNS
         for depth, is_wide in product((BLOCK, 2 * BLOCK) if deep else (BLOCK,), (True, False) if wide else (False,)):
             if depth == BLOCK or not is_wide:
                 yield {**tile.knobs(depth, is_wide), "PROGRAMS": 1}
-
-
-_SLICES = tuple(int(str(slices)) for slices in VARIANTS["specialized"]["SPLIT_K"])

@@ -18,6 +18,7 @@ from tuner.kernels.shared.roles import (
 )
 from tuner.kernels.shared.tiling import (
     accumulators_fit,
+    fills_one_wave,
     has_steps,
     slices_fill,
     stage_bytes,
@@ -281,6 +282,6 @@ def worth_slicing(problem: Problem, config: Mapping[str, Any], limits: Limits) -
     """Return whether slices along K give idle multiprocessors work that outweighs adding up their sums."""
     if not has_steps(problem, config):
         return False
-    if config["VARIANT"] in WITH_ROLES and not shares_evenly(config):  # one wave of slices, more than half full
-        return limits.sm_count < 2 * tile_count(problem, config) * config["SPLIT_K"] <= 2 * limits.sm_count
+    if config["VARIANT"] in WITH_ROLES and not shares_evenly(config):
+        return fills_one_wave(tile_count(problem, config) * config["SPLIT_K"], limits)
     return slices_fill(problem, config, limits)

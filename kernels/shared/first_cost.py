@@ -11,6 +11,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from tuner.kernels.shared.roles import ROWS, WIDTHS, divides, parts
+from tuner.kernels.shared.tiling import fills_one_wave
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize, next_power_of_2
 
 
@@ -78,7 +79,7 @@ class LikelyTile(NamedTuple):
 def likely_tiles(
     problem: Problem,
     limits: Limits,
-    slices: Iterable[int],
+    slices: Iterable[Value],
     *,
     promoted_cycles: float = 0.0,
     may_run: Callable[[LikelyTile], bool] = lambda tile: True,
@@ -91,7 +92,8 @@ def likely_tiles(
         promoted_cycles: cycles in which sums leave the tensor cores in each step; 0 if they stay.
         may_run: returns False for tiles that the kernel never has; they are left out first.
     """
-    found = _tiles(problem, limits, tuple(slices), promoted_cycles, settings)
+    choices = tuple(int(str(choice)) for choice in slices)
+    found = _tiles(problem, limits, choices, promoted_cycles, settings)
     return sorted(filter(may_run, found))[: settings.tiles]
 
 
@@ -116,7 +118,7 @@ def _tiles(
                 step = max(step, in_turn)
             loaded = (min(rows, left) + min(width, right)) * settings.step_bytes / settings.loaded_bytes
             for slices in choices:
-                if slices > 1 and not sm_count < 2 * tiles * slices <= 2 * sm_count:
+                if slices > 1 and not fills_one_wave(tiles * slices, limits):
                     continue
                 waves = cdiv(tiles * slices, sm_count)
                 cost = waves * (cdiv(steps, slices) * max(step, loaded) + rows * width * 2 / settings.stored_bytes)
@@ -125,14 +127,35 @@ def _tiles(
                 yield LikelyTile(cost, waves, swapped, rows, groups, width, slices)
 
 
+@dataclass(frozen=True)
+class ChoiceSettings:
+    """When the estimate chooses a config, and how it is read."""
+
+    slices: float = 1.03
+    """Factor on the estimates of slices, which err most."""
+    least_rows: int = 17
+    """Rows and columns of the product from which it chooses. The rules are good for fewer."""
+
+
+CHOICE = ChoiceSettings()
+
+
+def may_choose(problem: Problem, limits: Limits, settings: ChoiceSettings = CHOICE) -> bool:
+    """Return whether the estimate may choose the config of a product: one of warps with roles, on Hopper."""
+    return limits.capability[0] == 9 and min(problem["M"], problem["N"]) >= settings.least_rows
+
+
 def least(
     configs: Iterable[Mapping[str, Value]],
     rules: Mapping[str, Value],
     most_us: float,
-    cost_us: Callable[[Mapping[str, Any]], float],
+    estimated_us: Callable[[Mapping[str, Any]], float],
     is_valid: Callable[[Mapping[str, Any]], bool],
+    settings: ChoiceSettings = CHOICE,
 ) -> Mapping[str, Value]:
-    """Return the feasible config of the least cost in us if that is below `most_us`, else that of the rules."""
-    costs = ((cost_us(config), config) for config in configs)
+    """Return the feasible config of the least estimate if that is below `most_us`, else that of the rules."""
+    costs = (
+        (estimated_us(config) * (settings.slices if config["SPLIT_K"] != 1 else 1.0), config) for config in configs
+    )
     faster = sorted((cost for cost in costs if cost[0] < most_us), key=lambda cost: cost[0])
     return next((config for _, config in faster if is_valid(config)), rules)

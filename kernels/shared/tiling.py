@@ -151,6 +151,11 @@ def slices_fill(problem: Problem, config: Mapping[str, Any], limits: Limits) -> 
     return tiles <= limits.sm_count and tiles * config["SPLIT_K"] <= 8 * limits.sm_count
 
 
+def fills_one_wave(slices: int, limits: Limits) -> bool:
+    """Return whether all slices run at once, on more than half of the multiprocessors."""
+    return limits.sm_count < 2 * slices <= 2 * limits.sm_count
+
+
 def little_left(tiles: int, limits: Limits) -> bool:
     """Return whether sharing the last waves evenly (stream-K) saves three quarters of a wave or more.
 

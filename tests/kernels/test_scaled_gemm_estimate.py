@@ -61,7 +61,7 @@ def test_estimates_are_near_what_was_measured(
 
 
 def test_sums_that_leave_the_tensor_cores_take_longer_and_longer_with_scales() -> None:
-    """Of one group, which waits alone, most."""
+    """A single group has none beside it that multiplies while it waits."""
     for knobs, most in ((ROLES, 1.6), ({**ROLES, "BLOCK_M": 64, "GROUPS": 1}, 2.8)):
         fast, fp32, block = (
             estimate(problem(4096, 4096, 4096, **attributes), config(**knobs), H200.limits).us

@@ -101,7 +101,7 @@ def test_the_spaces_of_a_problem_are_found() -> None:
 
 
 def test_the_card_with_the_most_spaces_comes_first() -> None:
-    """Of the 24 that ship, 22 are the H200's."""
+    """22 of the 24 spaces are of the H200."""
     for name in ("softmax-8192x8192-fp32", "transpose-8192x8192-fp32"):
         found = recorded.of_problem(_some(name).problem)
         assert [space.name for space in found] == [f"{name}-nvidia-h200", f"{name}-nvidia-h100-80gb-hbm3"]

@@ -175,7 +175,7 @@ def test_a_time_budget_ends_a_search_without_results() -> None:
 
 
 def test_the_wait_for_another_search_is_no_part_of_the_time_budget() -> None:
-    """Of two searches on a card, the second compiles while the first measures."""
+    """Two searches share a card: the second compiles while the first measures."""
 
     class Behind(ScriptedMeasurer):
         @property
