@@ -16,7 +16,7 @@ from tuner.kernels.spec import Limits, Problem, Value, itemsize
 
 @dataclass(frozen=True)
 class AlternativesSettings:
-    """When a config of the estimate replaces that of the rules."""
+    """Thresholds above which a config of the estimate replaces that of the rules."""
 
     unfitted: float = 1.05
     """Least estimated speedup over the config of the rules for which the alternative is used in layouts other than nt:

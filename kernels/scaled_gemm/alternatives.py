@@ -17,7 +17,7 @@ from tuner.kernels.spec import Limits, Problem, Value
 
 @dataclass(frozen=True)
 class AlternativesSettings:
-    """How the estimates of the rules' configs are read."""
+    """Correction of the estimates of the rules' configs."""
 
     tiles: float = 1.1
     """Factor on the estimate of `tiles`: with few rows they take up to 1.19 times theirs (docs/studies/kernels.md)."""
