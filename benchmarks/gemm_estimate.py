@@ -1,15 +1,16 @@
 """Fit and check the estimate of gemm on measured configs of many problems.
 
-    python benchmarks/gemm_estimate.py [--fit] [--record FILE.json.gz ...] [--out coefficients.json]
+    python benchmarks/gemm_estimate.py [--store STORE.db ...] [--fit [NAME ...]] [--out coefficients.json]
 
-Problems are those of the recorded spaces and of the files in `--record`, each a list of problems with trials and the
-family of the model that they were drawn from. With `--fit`, the coefficients are fitted in turn to the problems of all
-families but one part of them, and checked on that part; at last to all, which is what `--out` gets. Without it, today's
-coefficients are checked. A row has:
+Problems are those of the recorded spaces and of the searches in `--store`, as `tuner search gemm --suite
+random:60:SEED --db STORE.db` fills one. With `--fit`, all coefficients, or those named, are fitted in turn to the
+problems of all families but one part of them, and checked on that part; at last to all, which is what `--out` gets. A
+family has the same N and K. Without `--fit`, today's coefficients are checked. A row has:
 
 - `rank`: Spearman's correlation of estimate and latency, over all configs that ran; `of fast`: over those within 1.5 x
   the best;
-- `pick`, `default`: latency of the config with the least estimate, and of the default, over the best that was measured;
+- `pick`, `default`: latency of the config with the least estimate, and of today's default, over the best that was
+  measured;
 - `place`: part of the ordering by the estimate in which the first config within 1 % of the best is;
 - `excess`: its estimate over the least one. Searches try configs last whose estimate is over 1.5 times the least.
 
@@ -19,11 +20,11 @@ Only measured configs count, so `pick` is a lower bound where a record has a sam
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from math import exp, inf, log
@@ -33,10 +34,11 @@ from statistics import geometric_mean, mean
 import numpy as np
 
 from tuner import catalog, recorded
+from tuner.db.store import Store
+from tuner.kernels.gemm.default import default
 from tuner.kernels.gemm.estimate import estimate
 from tuner.kernels.shared.product_estimate import COEFFICIENTS, Coefficients
 from tuner.kernels.spec import Config, Limits, Problem
-from tuner.records import Device
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,12 @@ class FitSettings:
     """Weight of a squared log change of a coefficient."""
     folds: int = 6
     """Number of parts of the families that are held out in turn."""
+    events_us: float = 3.5
+    """Time that a latency by events has over one in a graph, which is what estimates are of."""
+    runs: int = 10_000
+    """Number of newest searches that are read from a store."""
+    fewest_configs: int = 5
+    """Configs that ran, below which a search is left out."""
 
 
 SETTINGS = FitSettings()
@@ -73,11 +81,8 @@ class Measured:
     family: str
     problem: Problem
     limits: Limits
-    default: Config | None
     trials: tuple[tuple[Config, float], ...]
     """Configs that ran, each with its latency in us."""
-    vendor: float | None = None
-    """The best config's speed relative to the vendor's."""
 
     @property
     def best(self) -> float:
@@ -93,40 +98,35 @@ class Measured:
         return (*without, *ranked[: settings.fastest], *drawn)
 
 
-def of_spaces() -> Iterator[Measured]:
+def of_spaces(settings: FitSettings = SETTINGS) -> Iterator[Measured]:
     """Yield the recorded spaces, whose configs are completed with the knobs of today; each problem is a family."""
     signature = catalog.load("gemm").signature
     for name in recorded.names():
         if name.startswith("gemm-"):
             space = recorded.load(name)
-            trials = tuple((signature.config(each.config), each.latency_us) for each in space.measurements if each.ok)
-            default = space.default and signature.config(space.default)
-            yield Measured(space.problem.text, space.problem, space.device.limits, default, trials)
+            beside = settings.events_us if space.policy.timer == "events" else 0.0
+            ran = (each for each in space.measurements if each.ok)
+            trials = tuple((signature.config(each.config), each.latency_us - beside) for each in ran)
+            yield Measured(space.problem.text, space.problem, space.device.limits, trials)
 
 
-def of_record(file: Path) -> Iterator[Measured]:
-    """Yield the problems of a record."""
-    document = json.loads(gzip.decompress(file.read_bytes()))
-    signature, names = catalog.load("gemm").signature, document["knobs"]
-    card = Device.from_json(document["device"]).limits
-    rate = (document.get("roofline") or {}).get("copy_gb_per_s", 0.0)
-    for space in document["spaces"]:
-        configs = [signature.config(dict(zip(names, values, strict=True))) for values, *_ in space["trials"]]
-        ran = zip(configs, space["trials"], strict=True)
-        trials = tuple((config, trial[1]) for config, trial in ran if trial[1] is not None)
-        if len(trials) < 10:
-            continue
-        rounds = space.get("rounds", {})
-        torch = rounds.get("vendor")
-        ours = [us for name, us in rounds.items() if name != "vendor"]
-        yield Measured(
-            space["family"],
-            signature.problem(space["problem"]),
-            replace(card, gb_per_s=rate),
-            configs[0],
-            trials,
-            torch / min(ours) if torch and ours else None,
-        )
+def of_store(file: Path, settings: FitSettings = SETTINGS) -> Iterator[Measured]:
+    """Yield the searches of gemm in a store, the newest of each problem, with enough configs that ran."""
+    store, seen = Store.open(file, create=False), set[str]()
+    signature = catalog.load("gemm").signature
+    with closing(store):
+        for run in store.runs(limit=settings.runs):
+            if run.problem.op != "gemm" or run.problem.text in seen:
+                continue
+            ran = [each for each in store.known_to(run) if each.ok]
+            if len(ran) < settings.fewest_configs:
+                continue
+            seen.add(run.problem.text)
+            device, problem = run.provenance.device, signature.problem(run.problem.values)
+            limits = store.roofline_limits(device)
+            card = replace(device.limits, gb_per_s=limits.copy_gb_per_s if limits else 0.0)
+            trials = tuple((signature.config(each.config), each.latency_us) for each in ran)
+            yield Measured(f"{problem['N']} x {problem['K']}", problem, card, trials)
 
 
 def loss(measured: Sequence[tuple[Measured, Sequence[tuple[Config, float]]]], c: Coefficients) -> float:
@@ -142,10 +142,10 @@ def loss(measured: Sequence[tuple[Measured, Sequence[tuple[Config, float]]]], c:
     return total / len(measured)
 
 
-def fitted(measured: Sequence[Measured], start: Coefficients = COEFFICIENTS) -> Coefficients:
-    """Return coefficients of a small loss, by steps along one of them at a time."""
+def fitted(measured: Sequence[Measured], start: Coefficients = COEFFICIENTS, only: Sequence[str] = ()) -> Coefficients:
+    """Return coefficients of a small loss, by steps along one of them at a time: of all of them, or of some only."""
     sampled = [(each, each.sample(SETTINGS)) for each in measured]
-    names = [field.name for field in fields(Coefficients) if field.name not in SETTINGS.fixed]
+    names = only or [field.name for field in fields(Coefficients) if field.name not in SETTINGS.fixed]
     steps = dict.fromkeys(names, SETTINGS.step)
 
     def penalised(c: Coefficients) -> float:
@@ -175,18 +175,17 @@ def row(one: Measured, c: Coefficients) -> dict[str, float]:
     order, fast, best = np.argsort(costs, kind="stable"), us <= 1.5 * us.min(), us.min()
     ranks = np.empty(len(us))
     ranks[order] = np.arange(len(us)) / len(us)
-    default = next((latency for config, latency in one.trials if config == one.default), inf)
+    usual = catalog.load("gemm").signature.config(default(one.problem, one.limits))
     return {
         "configs": len(us),
         "rank": _spearman(costs, us),
         "rank of fast": _spearman(costs[fast], us[fast]) if fast.sum() > 2 else 1.0,
         "pick": us[order[0]] / best,
         "best of 10": us[order[:10]].min() / best,
-        "default": default / best,
+        "default": next((latency for config, latency in one.trials if config == usual), inf) / best,
         "place": ranks[us <= 1.01 * best].min(),
         "excess": costs[us <= 1.01 * best].min() / costs.min(),
         "scale": float(np.median(costs[fast] / us[fast])),
-        "best x torch": one.vendor or float("nan"),
     }
 
 
@@ -228,9 +227,11 @@ def _middle(of_it: Iterable[dict[str, float]], head: str) -> float:
     return geometric_mean(values) if head not in ("configs", "rank", "rank of fast", "place") else mean(values)
 
 
-def _held_out(measured: Sequence[Measured], part: frozenset[str]) -> list[tuple[Measured, dict[str, float]]]:
+def _held_out(
+    measured: Sequence[Measured], only: Sequence[str], part: frozenset[str]
+) -> list[tuple[Measured, dict[str, float]]]:
     """Return the rows of the families of a part, by coefficients that were fitted to all others."""
-    c = fitted([each for each in measured if each.family not in part])
+    c = fitted([each for each in measured if each.family not in part], only=only)
     return [(each, row(each, c)) for each in measured if each.family in part]
 
 
@@ -244,25 +245,29 @@ def _parts(measured: Sequence[Measured]) -> list[frozenset[str]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--fit", action="store_true", help="fit, with families held out")
-    parser.add_argument("--record", type=Path, nargs="*", default=[], help="files of drawn problems")
-    parser.add_argument("--only-records", action="store_true", help="leave the recorded spaces out")
+    parser.add_argument(
+        "--fit", nargs="*", metavar="NAME", help="fit these coefficients, or all, with families held out"
+    )
+    parser.add_argument("--store", type=Path, nargs="*", default=[], help="stores with searches of gemm")
+    parser.add_argument("--only-stores", action="store_true", help="leave the recorded spaces out")
     parser.add_argument("--coefficients", type=Path, help="check these, which --out wrote, in place of today's")
     parser.add_argument("--each", action="store_true", help="print each problem")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--out", type=Path, help="write the coefficients that are fitted to all problems")
     given = parser.parse_args()
     measured = [
-        *([] if given.only_records else of_spaces()),
-        *(one for file in given.record for one in of_record(file)),
+        *([] if given.only_stores else of_spaces()),
+        *(one for file in given.store for one in of_store(file)),
     ]
     start = COEFFICIENTS if given.coefficients is None else Coefficients(**json.loads(given.coefficients.read_text()))
     families = len({each.family for each in measured})
     print(f"{len(measured)} problems of {families} families, {sum(len(each.trials) for each in measured):,} configs\n")
-    if given.fit:
+    if given.fit is not None:
         with ProcessPoolExecutor(given.jobs) as pool:
-            whole = pool.submit(fitted, measured, start)
-            rows = [each for part in pool.map(partial(_held_out, measured), _parts(measured)) for each in part]
+            whole = pool.submit(fitted, measured, start, given.fit)
+            rows = [
+                each for part in pool.map(partial(_held_out, measured, given.fit), _parts(measured)) for each in part
+            ]
             print("Held out:\n", *table(rows, each=given.each), sep="\n")
             start = whole.result()
         print(f"\nFitted to all: {start}")

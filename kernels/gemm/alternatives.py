@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 from tuner.kernels.gemm.estimate import estimate
-from tuner.kernels.gemm.space import VARIANTS, valid
-from tuner.kernels.shared.first_cost import least, likely_tiles, may_choose
+from tuner.kernels.gemm.space import VARIANTS, WITH_ROLES, valid
+from tuner.kernels.shared.first_cost import least, likely_tiles, may_choose, slices_margin
 from tuner.kernels.shared.product_rows import unaligned
 from tuner.kernels.shared.roles import MOST_DEEP_COLUMNS, parts
 from tuner.kernels.spec import Limits, Problem, Value, itemsize
@@ -16,28 +17,35 @@ from tuner.kernels.spec import Limits, Problem, Value, itemsize
 
 @dataclass(frozen=True)
 class AlternativesSettings:
-    """Thresholds above which a config of the estimate replaces that of the rules."""
+    """Margins of the estimate beside those of slices."""
 
     unfitted: float = 1.05
-    """Least estimated speedup over the config of the rules for which the alternative is used in layouts other than nt:
-    few tiles with roles in these layouts were fitted, and an estimate of composed columns was 20 % too low."""
+    """Factor on the estimates of warps with roles in layouts other than nt: few tiles in these layouts were fitted, and
+    an estimate of composed columns was 20 % too low."""
 
 
 SETTINGS = AlternativesSettings()
 
 
-def alternative(
-    problem: Problem, rules: Mapping[str, Value], limits: Limits, settings: AlternativesSettings = SETTINGS
-) -> Mapping[str, Value]:
+def cost(
+    problem: Problem, config: Mapping[str, Any], limits: Limits, settings: AlternativesSettings = SETTINGS
+) -> float:
+    """Return the estimated time of a config in us, with the margins for what the estimate errs in."""
+    unfitted = config["VARIANT"] in WITH_ROLES and problem["layout"] != "nt"
+    margin = settings.unfitted if unfitted else 1.0
+    return estimate(problem, config, limits).us * slices_margin(config) * margin
+
+
+def alternative(problem: Problem, rules: Mapping[str, Value], limits: Limits) -> Mapping[str, Value]:
     """Return the config of warps with roles with the least estimate if it is below that of the rules, else theirs."""
     if not may_choose(problem, limits) or itemsize(problem.dtype) != 2 or unaligned(problem):
         return rules
-
-    def estimated_us(config: Mapping[str, Value]) -> float:
-        return estimate(problem, config, limits).us
-
-    most = estimated_us(rules) / (1.0 if problem["layout"] == "nt" else settings.unfitted)
-    return least(_plausible(problem, limits), rules, most, estimated_us, lambda config: valid(problem, config, limits))
+    return least(
+        _plausible(problem, limits),
+        rules,
+        lambda config: cost(problem, config, limits),
+        lambda config: valid(problem, config, limits),
+    )
 
 
 def _plausible(problem: Problem, limits: Limits) -> Iterator[Mapping[str, Value]]:

@@ -11,7 +11,7 @@ from tuner.kernels.gemm.alternatives import alternative
 from tuner.kernels.gemm.estimate import estimate
 from tuner.kernels.gemm.few_tiles import of_few_tiles
 from tuner.kernels.gemm.odd_rows import of_odd_rows
-from tuner.kernels.gemm.space import DEFAULTS, WITH_ROLES, is_described, on_tensor_cores, precision, valid
+from tuner.kernels.gemm.space import DEFAULTS, PLAIN, WITH_ROLES, is_described, on_tensor_cores, precision, valid
 from tuner.kernels.shared.product_copies import Copying, of_copies
 from tuner.kernels.shared.product_rows import may_align, padded, transposed
 from tuner.kernels.shared.tiling import by_waves, rows_walked, stage_bytes
@@ -43,10 +43,14 @@ class DefaultSettings:
     """Bytes of all programs' loads in flight, beyond which they only wait for each other."""
     vectors_least_k: int = 1024
     """K from which a product with few rows is computed without tensor cores."""
+    stream_programs: int = 3
+    """Programs of `streamed` that a multiprocessor holds."""
+    stream_least_k: int = 2048
+    """K from which `streamed` is faster than `tiles`."""
 
 
 SETTINGS = DefaultSettings()
-COPYING = Copying(estimate, valid, {**DEFAULTS, "STORES": 1}, steps=((64, 4), (64, 3), (32, 4)))
+COPYING = Copying(estimate, valid, PLAIN, steps=((64, 4), (64, 3), (32, 4)))
 
 
 def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
@@ -55,8 +59,7 @@ def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     Operands that are not aligned may be copied first.
     """
     rules = by_rules(problem, limits)
-    found = alternative(problem, rules, limits)
-    as_it_lies = of_few_tiles(problem, rules, limits) if found is rules else found
+    as_it_lies = of_few_tiles(problem, alternative(problem, rules, limits), limits)
     if not may_align(problem):
         return as_it_lies
     return of_copies(COPYING, problem, as_it_lies, lambda: default(padded(problem), limits), limits)
@@ -118,38 +121,35 @@ def by_vectors(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
         while 2 * cdiv(max(M, N), columns) < limits.sm_count and columns * itemsize(problem.dtype) > 32:
             columns //= 2
         tile = {many: columns, "BLOCK_K": 128 if small else 512, "num_warps": 4 if small else 16}
-    config: dict[str, Value] = {
-        few: vectors,
-        "GROUP_M": 1,
-        "VARIANT": "vectors",
-        "SPLIT_K": 1,
-        "STORES": 1,
-        **DEFAULTS,
-        "num_stages": 1,
-        **tile,
-    }
+    config: dict[str, Value] = {**PLAIN, few: vectors, "VARIANT": "vectors", "num_stages": 1, **tile}
     return config if valid(problem, config, limits) else None
 
 
 def by_stream(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
     """Return the default of up to 16 rows if columns of b lie along K and all programs run at once; else None.
 
-    Steps are as deep as that allows: two programs of 512 for each multiprocessor, or three of 256.
+    Of 16 columns a program, steps are as deep as that allows: two programs of 512 for each multiprocessor, or three of
+    256. Three programs of 32 columns take up to twice as many. With a short K, which `streamed` reads in too few steps,
+    `tiles` have all of it in flight.
     """
-    programs = cdiv(problem["N"], 16)
+    K, few = problem["K"], cdiv(problem["N"], 16)
+    is_wide = few > SETTINGS.stream_programs * limits.sm_count
     config: dict[str, Value] = {
+        **PLAIN,
         "BLOCK_M": 16,
-        "BLOCK_N": 16,
-        "BLOCK_K": 512 if programs <= 2 * limits.sm_count else 256,
-        "GROUP_M": 1,
+        "BLOCK_N": 32 if is_wide else 16,
+        "BLOCK_K": 512 if few <= 2 * limits.sm_count else 256,
         "VARIANT": "streamed",
-        "SPLIT_K": 1,
-        "STORES": 1,
-        **DEFAULTS,
         "num_warps": 4,
-        "num_stages": 3,
+        "num_stages": 4 if is_wide else 3,
     }
-    return config if programs <= 3 * limits.sm_count and valid(problem, config, limits) else None
+    programs = cdiv(problem["N"], int(str(config["BLOCK_N"])))
+    if programs > SETTINGS.stream_programs * limits.sm_count or not valid(problem, config, limits):
+        return None
+    if SETTINGS.stream_least_k <= K:
+        return config
+    short = {**config, "BLOCK_K": 256, "VARIANT": "tiles", "num_warps": 2, "num_stages": 4}
+    return None if is_wide or not valid(problem, short, limits) else short
 
 
 def across_k(problem: Problem, limits: Limits) -> Mapping[str, Value]:
@@ -161,14 +161,12 @@ def across_k(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     M, N, _ = problem.sizes
     wide = N > 64 and cdiv(M, 64) * cdiv(N, 128) >= limits.sm_count
     return {
+        **PLAIN,
         "BLOCK_M": 64,
         "BLOCK_N": 128 if wide else 64,
         "BLOCK_K": 32,
         "GROUP_M": rows_walked(problem, 64),
         "VARIANT": "tiles",
-        "SPLIT_K": 1,
-        "STORES": 1,
-        **DEFAULTS,
         "num_warps": 2,
         "num_stages": 3 if wide else 4,
     }

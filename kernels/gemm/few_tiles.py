@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
+from operator import itemgetter
 
-from tuner.kernels.gemm.estimate import estimate
-from tuner.kernels.gemm.space import DEFAULTS, VARIANTS, on_tensor_cores, reads_elements, valid
+from tuner.kernels.gemm.alternatives import cost
+from tuner.kernels.gemm.space import PLAIN, VARIANTS, on_tensor_cores, reads_elements, valid
 from tuner.kernels.shared.tiling import rows_walked, stage_bytes, tile_count
 from tuner.kernels.spec import Limits, Problem, Value, cdiv
 
@@ -27,7 +28,7 @@ class FewTilesSettings:
     programs: int = 4
     """Most programs for each multiprocessor."""
     gain: float = 1.06
-    """Least estimated speedup over the config of the rules for which slices are used."""
+    """Least estimated speedup over the config found so far for which slices of tiles are used."""
     sides: tuple[int, ...] = (16, 32, 64, 128)
     """Rows and columns of a tile."""
     depths: tuple[int, ...] = (64, 128, 256)
@@ -42,25 +43,25 @@ SETTINGS = FewTilesSettings()
 
 
 def of_few_tiles(
-    problem: Problem, rules: Mapping[str, Value], limits: Limits, settings: FewTilesSettings = SETTINGS
+    problem: Problem, found: Mapping[str, Value], limits: Limits, settings: FewTilesSettings = SETTINGS
 ) -> Mapping[str, Value]:
-    """Return the slices of tiles with the least estimate if it is below that of the rules, else the rules' config.
+    """Return the slices of tiles with the least estimate if it is below that of the config found so far, else that.
 
     Threads add up exact fp32 products one after the other. The error of a sum of K elements in s slices is that of
     about K / sqrt(s) elements; so long ones are cut even if that is slower.
     """
-    programs = tile_count(problem, rules) * int(str(rules["SPLIT_K"]))
-    if problem["K"] < settings.least_k or programs >= limits.sm_count or rules["VARIANT"] == "vectors":
-        return rules
+    programs = tile_count(problem, found) * int(str(found["SPLIT_K"]))
+    if problem["K"] < settings.least_k or programs >= limits.sm_count or found["VARIANT"] == "vectors":
+        return found
     cut = [(int(str(config["SPLIT_K"])), config) for config in _slices(problem, limits, settings)]
     if not cut:
-        return rules
+        return found
     least = 2
     if not on_tensor_cores(problem) and problem["K"] >= settings.exact_k:
         least = min(max(slices for slices, _ in cut), problem["K"] // settings.exact_slice)
-    costs = [(estimate(problem, config, limits).us, config) for slices, config in cut if slices >= least]
-    us, found = min(costs, key=lambda cost: cost[0])
-    return found if least > 2 or us * settings.gain < estimate(problem, rules, limits).us else rules
+    costs = [(cost(problem, config, limits), config) for slices, config in cut if slices >= least]
+    us, fastest = min(costs, key=itemgetter(0))
+    return fastest if least > 2 or us * settings.gain < cost(problem, found, limits) else found
 
 
 _SLICES = tuple(int(str(slices)) for slices in VARIANTS["tiles"]["SPLIT_K"])
@@ -75,14 +76,13 @@ def _slices(problem: Problem, limits: Limits, settings: FewTilesSettings) -> Ite
                 continue
             for block_k in settings.depths:
                 config: dict[str, Value] = {
+                    **PLAIN,
                     "BLOCK_M": block_m,
                     "BLOCK_N": block_n,
                     "BLOCK_K": block_k,
                     "GROUP_M": rows_walked(problem, block_m),
                     "VARIANT": "tiles",
                     "SPLIT_K": slices,
-                    "STORES": 1,
-                    **DEFAULTS,
                     "num_warps": 2 if block_m * block_n <= 16 * 32 else 4,
                 }
                 fits = (

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 
-from tuner.kernels.gemm.space import DEFAULTS, is_described, reads_elements, valid
+from tuner.kernels.gemm.space import PLAIN, is_described, reads_elements, valid
 from tuner.kernels.shared.product_rows import transposed
 from tuner.kernels.shared.tiling import rows_walked
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, next_power_of_2
@@ -83,15 +83,12 @@ def _by_vectors(problem: Problem, limits: Limits) -> Iterator[Mapping[str, Value
         block_k = next_power_of_2(K)
     for rows in choices:
         yield {
+            **PLAIN,
             few: vectors,
             many: rows,
             "BLOCK_K": block_k,
-            "num_warps": warps,
-            "GROUP_M": 1,
             "VARIANT": "vectors",
-            "SPLIT_K": 1,
-            "STORES": 1,
-            **DEFAULTS,
+            "num_warps": warps,
             "num_stages": 1,
         }
 
@@ -111,14 +108,13 @@ def _by_tiles(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     while slices * tiles < most and slices * SETTINGS.slice_k <= K and slices < 4:
         slices *= 2
     return {
+        **PLAIN,
         "BLOCK_M": block_m,
         "BLOCK_N": block_n,
         "BLOCK_K": SETTINGS.block_k,
         "GROUP_M": rows_walked(problem, block_m),
         "VARIANT": "tiles",
         "SPLIT_K": slices,
-        "STORES": 1,
-        **DEFAULTS,
         "num_warps": min(warps, max(fewest_warps, block_m * block_n // 1024)),
         "num_stages": 2,
     }

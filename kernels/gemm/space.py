@@ -91,6 +91,8 @@ AS_IT_LIES: Mapping[str, tuple[Value, ...]] = {"ALIGN": (False,)}
 """Choices of variants that never copy their factors."""
 DEFAULTS: Mapping[str, Value] = {**WITHOUT_ROLES, "ALIGN": False}
 """Values of the knobs that a variant does not use."""
+PLAIN: Mapping[str, Value] = {**DEFAULTS, "GROUP_M": 1, "SPLIT_K": 1, "STORES": 1}
+"""Values of the knobs that most rules of the default leave alone: whole tiles, in rows, each stored at once."""
 
 _ROLES: Mapping[str, tuple[Value, ...]] = {
     "BLOCK_K": (64, 128),

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 from tuner.kernels.scaled_gemm.estimate import estimate
 from tuner.kernels.scaled_gemm.space import BLOCK, BLOCK_COLUMNS, VARIANTS, is_promoted, scales_unaligned, valid
-from tuner.kernels.shared.first_cost import LikelyTile, least, likely_tiles, may_choose
+from tuner.kernels.shared.first_cost import LikelyTile, least, likely_tiles, may_choose, slices_margin
 from tuner.kernels.shared.product_estimate import COEFFICIENTS
 from tuner.kernels.shared.product_rows import unaligned
 from tuner.kernels.shared.roles import MOST_DEEP_COLUMNS, parts
@@ -33,11 +34,11 @@ def alternative(
     if not may_choose(problem, limits) or unaligned(problem) or scales_unaligned(problem):
         return rules
 
-    def estimated_us(config: Mapping[str, Value]) -> float:
-        return estimate(problem, config, limits).us
+    def cost(config: Mapping[str, Any]) -> float:
+        margin = settings.tiles if config["VARIANT"] == "tiles" else 1.0
+        return estimate(problem, config, limits).us * slices_margin(config) * margin
 
-    most = estimated_us(rules) * (settings.tiles if rules["VARIANT"] == "tiles" else 1.0)
-    return least(_plausible(problem, limits), rules, most, estimated_us, lambda config: valid(problem, config, limits))
+    return least(_plausible(problem, limits), rules, cost, lambda config: valid(problem, config, limits))
 
 
 def _plausible(problem: Problem, limits: Limits) -> Iterator[Mapping[str, Value]]:

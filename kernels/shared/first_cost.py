@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from tuner.kernels.shared.roles import ROWS, WIDTHS, divides, parts
@@ -145,17 +146,23 @@ def may_choose(problem: Problem, limits: Limits, settings: ChoiceSettings = CHOI
     return limits.capability[0] == 9 and min(problem["M"], problem["N"]) >= settings.least_rows
 
 
+def slices_margin(config: Mapping[str, Any], settings: ChoiceSettings = CHOICE) -> float:
+    """Return the factor on the estimate of a config for its slices."""
+    return settings.slices if config["SPLIT_K"] != 1 else 1.0
+
+
 def least(
     configs: Iterable[Mapping[str, Value]],
     rules: Mapping[str, Value],
-    most_us: float,
-    estimated_us: Callable[[Mapping[str, Any]], float],
+    cost: Callable[[Mapping[str, Any]], float],
     is_valid: Callable[[Mapping[str, Any]], bool],
-    settings: ChoiceSettings = CHOICE,
 ) -> Mapping[str, Value]:
-    """Return the feasible config of the least estimate if that is below `most_us`, else that of the rules."""
-    costs = (
-        (estimated_us(config) * (settings.slices if config["SPLIT_K"] != 1 else 1.0), config) for config in configs
-    )
-    faster = sorted((cost for cost in costs if cost[0] < most_us), key=lambda cost: cost[0])
-    return next((config for _, config in faster if is_valid(config)), rules)
+    """Return the feasible config of the least cost, or that of the rules if none costs less.
+
+    Args:
+        cost: returns the estimated time of a config with the margins for what the estimate errs in.
+    """
+    most = cost(rules)
+    costs = ((cost(config), config) for config in configs)
+    less = sorted((each for each in costs if each[0] < most), key=itemgetter(0))
+    return next((config for _, config in less if is_valid(config)), rules)

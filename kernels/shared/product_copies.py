@@ -21,10 +21,8 @@ from tuner.kernels.spec import Cost, Limits, Problem, Value
 class CopiesSettings:
     """Settings of the choice between copies and none, from 33 problems on an H200 (2026-11-30)."""
 
-    least_us: float = 11.0
-    """Estimated time in us without copies, below which another launch cannot pay."""
-    short_us: float = 18.0
-    """Estimated time in us without copies, below which products are short. They take a third to a half of it."""
+    short_us: float = 15.0
+    """Estimated time in us without copies, below which products are short. Most take less than is estimated."""
     short: float = 0.82
     """Most estimated time with copies, relative to that without, for which a short product is copied: each launch
     costs host time."""
@@ -69,7 +67,7 @@ def of_copies(
         aligned: returns the default of the problem with aligned rows.
     """
     us = op.estimate(problem, as_it_lies, limits).us
-    if as_it_lies["VARIANT"] == "vectors" or us < SETTINGS.least_us:
+    if as_it_lies["VARIANT"] == "vectors":
         return as_it_lies
     choices = [(us * (SETTINGS.short if us < SETTINGS.short_us else 1.0), as_it_lies)]
     for config in all_copied(op, problem, aligned(), limits):

@@ -79,9 +79,11 @@ class Coefficients:
     """Coefficients of the estimate; cycles are those of a multiprocessor.
 
     Fitted by `benchmarks/gemm_estimate.py` to the eight recorded spaces of an NVIDIA H200 (2026-11-28) and to 754
-    configs of 38 other problems on one (2026-11-30), most with roles; Triton 3.6.0. None has 8-bit factors:
-    only `promoted_cycles` and `scaled_cycles` are fitted to such products, and the rest follows from the card.
-    Rates of products are relative to the nominal peak at `mhz`; short products run at a higher clock.
+    configs of 38 other problems on one (2026-11-30), most with roles; Triton 3.6.0. Times of a launch and of joined
+    slices, and loads of less than 16 bytes, are fitted to 137 searches of drawn problems, which were timed in graphs
+    (2026-11-30). None has 8-bit factors: only `promoted_cycles` and `scaled_cycles` are fitted to such products, and
+    the rest follows from the card. Rates of products are relative to the nominal peak at `mhz`; short products run at a
+    higher clock.
     """
 
     mhz: float = 1755.0
@@ -106,13 +108,8 @@ class Coefficients:
     """Cycles of a step by single warps, beside its products."""
     pointer_cycles: float = 4.89
     """Cycles of a load of 16 bytes that a thread starts itself."""
-    element_cycles: float = 50.0
-    """Cycles of a load of one element, which a thread starts itself and waits for; fitted to three configs only."""
-    short_cycles: float = 4.0
-    """Cycles that a multiprocessor takes to issue one load instruction of a warp, of 4 or 8 bytes a thread. This and
-    the next two are fitted to 25 problems with unaligned rows (H200, 2026-11-30)."""
-    single_cycles: float = 6.0
-    """The same for 2 bytes a thread, which pass through registers."""
+    short_cycles: float = 12.0
+    """Cycles that a multiprocessor takes to issue one load instruction of a warp, of less than 16 bytes a thread."""
     store_cycles: float = 9.5
     """Cycles of a store instruction of a warp, of less than 16 bytes a thread."""
     promoted_cycles: float = 100.0
@@ -142,9 +139,9 @@ class Coefficients:
     """Share of the time of device memory that remains if loads state that their data is read once."""
     edge_cycles: float = 115.0
     """Further cycles of a load through descriptors whose box crosses the edge of a factor."""
-    start_us: float = 6.26
+    start_us: float = 3.16
     """Time of a launch beside its programs."""
-    roles_us: float = 0.719
+    roles_us: float = 0.495
     """Further time of a launch of warps with roles."""
     tile_cycles: float = 926.0
     """Cycles of a tile beside its steps and its store."""
@@ -154,16 +151,12 @@ class Coefficients:
     """Bytes of a tile that a multiprocessor stores in a cycle."""
     shared: float = 1.1
     """Time of the steps of tiles if the last ones are shared evenly, relative to others."""
-    join_us: float = 1.81
+    join_us: float = 0.751
     """Time in which the slices of a tile wait for each other."""
-    slice_us: float = 0.168
-    """Further time for each slice."""
-    sum_bytes: float = 20.6
+    sum_bytes: float = 23.5
     """Bytes of partial sums that a multiprocessor writes or reads in a cycle."""
-    roles_join_us: float = 0.915
+    roles_join_us: float = 0.832
     """Time in which slices wait for each other, of warps with roles."""
-    roles_slice_us: float = 0.22
-    """Further time for each slice of warps with roles."""
     roles_sum_bytes: float = 37.8
     """Bytes of partial sums that warps with roles write or read in a cycle."""
     copy_gb_per_s: float = 3000.0
@@ -274,13 +267,11 @@ class _Estimate:
     def _joining(self) -> float:
         """Return the cycles in which partial sums are written, awaited and read."""
         c = self._c
-        join, each, rate = c.join_us, c.slice_us, c.sum_bytes
-        if self._has_roles:
-            join, each, rate = c.roles_join_us, c.roles_slice_us, c.roles_sum_bytes
+        join, rate = (c.roles_join_us, c.roles_sum_bytes) if self._has_roles else (c.join_us, c.sum_bytes)
         sums = self._m * self._n * 4 / rate
         if self._way.shared:
             return join * c.mhz + 4 * sums
-        return (join + each * self._slices) * c.mhz + (self._slices + 1) * sums if self._sliced else 0.0
+        return join * c.mhz + (self._slices + 1) * sums if self._sliced else 0.0
 
     def _products(self) -> tuple[float, float]:
         """Return the cycles of a step's products, and those if no other program runs meanwhile."""
@@ -322,7 +313,7 @@ class _Estimate:
         threads, cycles = self._limits.warp_size * self._warps, 0.0
         for block, elements in zip((self._m, self._n), self._at_once, strict=True):
             loads = block * self._k / elements / threads
-            cycles += loads * (self._c.element_cycles if self._by_element(elements) else self._c.pointer_cycles)
+            cycles += loads * self._c.pointer_cycles
         return cycles
 
     def _by_element(self, elements: int) -> bool:
@@ -348,8 +339,7 @@ class _Estimate:
         cycles = 0.0
         for block, elements in zip((self._m, self._n), self._at_once, strict=True):
             if elements * self._size < ALIGNED_BYTES:
-                each = self._c.single_cycles if self._by_element(elements) else self._c.short_cycles
-                cycles += block * self._k / elements / self._limits.warp_size * each
+                cycles += block * self._k / elements / self._limits.warp_size * self._c.short_cycles
         return cycles
 
     def _store_cycles(self) -> float:

@@ -361,6 +361,25 @@ def test_b_is_streamed_to_up_to_16_rows_if_it_lies_along_k(values: dict[str, obj
         assert bool(space) is there
 
 
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"M": 13, "N": 2304, "K": 1280}, {"VARIANT": "tiles", "BLOCK_N": 16, "BLOCK_K": 256, "num_warps": 2}),
+        ({"M": 16, "N": 4096, "K": 4096}, {"VARIANT": "streamed", "BLOCK_N": 16, "BLOCK_K": 512}),
+        ({"M": 12, "N": 6144, "K": 4096}, {"VARIANT": "streamed", "BLOCK_N": 16, "BLOCK_K": 256}),
+        ({"M": 14, "N": 7200, "K": 4992}, {"VARIANT": "streamed", "BLOCK_N": 32, "BLOCK_K": 256, "num_stages": 4}),
+        ({"M": 14, "N": 7200, "K": 1280}, {"VARIANT": "tiles", "BLOCK_N": 64}),
+        ({"M": 11, "N": 14336, "K": 5120}, {"VARIANT": "tiles", "BLOCK_N": 128}),
+    ],
+)
+def test_up_to_16_rows_are_streamed_if_all_programs_run_at_once_and_k_is_long(
+    values: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    """The fastest configs of searches on an H200 (2026-11-30)."""
+    default = by_rules(problem(layout="nt", **values), H200.limits)
+    assert {name: default[name] for name in expected} == expected
+
+
 def test_every_variant_states_its_choices() -> None:
     knobs = {knob.name: set(knob.choices) for knob in KERNEL.signature.knobs}
     assert set(VARIANTS) == knobs["VARIANT"]

@@ -194,6 +194,7 @@ def test_as_many_elements_are_loaded_at_once_as_rows_are_multiples_of(arch: int)
         {"M": 4097},
         {"M": 1311, "N": 4352, "K": 2049},
         {"M": 40, "N": 3001, "K": 2049, "layout": "nt"},
+        {"M": 5346, "N": 2048, "K": 8192, "layout": "tt"},  # an H200: 458 us as it lies, 4 bytes at once; 314 copied
     ],
 )
 def test_the_default_of_large_unaligned_products_is_that_of_aligned_ones(values: dict[str, object]) -> None:
@@ -235,10 +236,9 @@ def test_what_no_copy_can_replace_computes_no_other_default() -> None:
     def aligned() -> Any:
         raise AssertionError
 
-    for values in ({"M": 33}, {"M": 3, "N": 4097, "K": 4095}):
-        asked = problem(**values)
-        default = KERNEL.default_config(asked, H200.limits)
-        assert of_copies(COPYING, asked, default, aligned, H200.limits) is default
+    asked = problem(M=3, N=4097, K=4095)
+    default = KERNEL.default_config(asked, H200.limits)
+    assert of_copies(COPYING, asked, default, aligned, H200.limits) is default
 
 
 @pytest.mark.parametrize("values", [{"M": 33}, {"M": 3, "N": 4097, "K": 4095}, {"M": 4097, "dtype": "fp32"}])

@@ -32,6 +32,7 @@ def programs(values: dict[str, object]) -> int:
         {"M": 7, "N": 1344, "K": 1344, "layout": "tn"},
         {"M": 2, "N": 1408, "K": 2816},
         {"M": 6, "N": 1280, "K": 5120, "layout": "nt"},
+        {"M": 64, "N": 64, "K": 46976, "layout": "nt"},
     ],
 )
 def test_long_k_is_cut_so_that_bytes_are_in_flight_on_most_multiprocessors(values: dict[str, object]) -> None:

@@ -29,7 +29,7 @@ def config(**knobs: Value) -> Config:
     return KERNEL.signature.config({**DEFAULT, **knobs})
 
 
-TUNED = config(VARIANT="tiles", STORES=1, BLOCK_K=32, num_stages=3)
+TUNED = config(VARIANT="tiles", BLOCK_M=32, BLOCK_N=32, BLOCK_K=32, GROUPS=2, num_stages=3)
 assert TUNED != DEFAULT
 
 
