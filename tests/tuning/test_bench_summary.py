@@ -11,7 +11,8 @@ import pytest
 from tuner.kernels.spec import Dim, Knob, Signature
 from tuner.suites.suite import Entry, Suite
 from tuner.tuning.bench_row import Rival, Row
-from tuner.tuning.bench_summary import SummarySettings, document, groups, ranged_dims, summary
+from tuner.tuning.bench_summary import SummarySettings, document, summary
+from tuner.tuning.spread import groups, ranged_dims
 
 KNOBS = tuple(Knob(name, (1,)) for name in ("num_warps", "num_stages"))
 ADD, COPY = (Signature(op, (Dim("N"),), ("fp32",), KNOBS) for op in ("add", "copy"))
@@ -36,7 +37,7 @@ def test_untuned_and_tuned_stand_beside_each_other() -> None:
     assert (untuned.problems, tuned.problems) == (3, 2)
     assert untuned.mean == pytest.approx(prod((0.5, 2.0, 0.25)) ** (1 / 3))
     assert tuned.mean == pytest.approx(2**0.5)
-    assert (untuned.least, untuned.least_row.problem["N"]) == (0.25, 3)
+    assert (untuned.least, untuned.least_problem["N"]) == (0.25, 3)
     assert (untuned.below, tuned.below) == ({1.0: 2, 0.95: 2}, {1.0: 0, 0.95: 0})
     assert totals.of_tuned is not None
     assert (totals.of_tuned.problems, totals.of_tuned.least) == (2, 0.5)

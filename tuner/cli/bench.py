@@ -27,10 +27,11 @@ from tuner.suites.suite import Entry, Suite
 from tuner.tuning.bench_file import BenchFile
 from tuner.tuning.bench_row import Row
 from tuner.tuning.bench_suite import BenchSuite, searching
-from tuner.tuning.bench_summary import by_device, document, ranged_dims
+from tuner.tuning.bench_summary import document
 from tuner.tuning.effort import parse_duration
 from tuner.tuning.gpu import MeasureOptions
 from tuner.tuning.lanes import open_lanes
+from tuner.tuning.spread import by_device, ranged_dims
 from tuner.tuning.vendors import check_vendors
 
 

@@ -13,7 +13,8 @@ from tuner.cli.page import BLUE, GREEN, GREY, INK, ORANGE, blank, html
 from tuner.kernels.spec import Dim
 from tuner.report.text import short, times
 from tuner.tuning.bench_row import Row, vendor_of
-from tuner.tuning.bench_summary import BARS, by_device, groups, summary
+from tuner.tuning.bench_summary import summary
+from tuner.tuning.spread import BARS, by_device, groups
 
 
 def _default_us(row: Row) -> float | None:

@@ -10,12 +10,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from tuner.cli.grid import Output, print_table
+from tuner.cli.spreads import coloured, print_spreads
 from tuner.kernels.spec import Dim
 from tuner.records import POLICIES, Interval
 from tuner.report.default import outcome_of
 from tuner.report.text import error_lines, first_line, short, speed_text, times, us_text
 from tuner.tuning.bench_row import Row, several_vendors, vendor_of
-from tuner.tuning.bench_summary import BARS, Spread, Summary, by_device, groups, summary
+from tuner.tuning.bench_summary import Summary, summary
+from tuner.tuning.spread import Spread, by_device
 
 _POLICY_NAMES = {policy.text: name for name, policy in POLICIES.items()}
 
@@ -48,7 +50,7 @@ def print_rows(
     each_vendor = map(times, several_vendors(rows))
     print_table(_table(rows), console, spare=("GB/s", "TFLOP/s", "± %", "roofline", "timed", *each_vendor))
     if len(rows) > 1 and any(row.vendor is not None for row in rows):
-        print_table(_means(rows, ranged), console, spare=("below 0.95", "below 1", "of"))
+        print_spreads(rows, ranged, lambda of_it: mean_lines(summary(of_it)), console)
     for each in _closing(rows):
         console.write(each)
 
@@ -77,49 +79,24 @@ def _cells(row: Row, vendors: Sequence[str], searched: bool) -> tuple[str, ...]:
         return (timed, "[red]failed[/]", *[""] * (7 + len(vendors) + 2 * searched))
     tflops = "" if row.tflops is None else f"{row.tflops:,.1f}"
     share = "" if row.share is None else f"{100 * row.share:.0f} %"
-    tuned = _coloured(row.tuned())
+    tuned = coloured(row.tuned())
     over_default = "" if row.default is None else f"{row.default.speedup:.3f}"
     return (
         *(timed, row.kind),
         *(f"{row.latency_us:,.2f}", _either_way(row.interval_us)),
-        outcome_of(row.default_failure) if row.default is None else _coloured(row.untuned()),
+        outcome_of(row.default_failure) if row.default is None else coloured(row.untuned()),
         *[tuned] * searched,
-        *(_coloured(row.over(name)) for name in vendors),
+        *(coloured(row.over(name)) for name in vendors),
         "" if row.vendor is None else _either_way(row.vendor.speedup_interval),
         *[over_default] * searched,
         *(tflops, f"{row.gb_per_s:,.0f}", share),
     )
 
 
-def _coloured(speedup: float | None) -> str:
-    if speedup is None:
-        return ""
-    colour = "green" if speedup >= BARS[0] else "yellow" if speedup >= BARS[1] else "red"
-    return f"[{colour}]{speedup:.3f}[/]"
-
-
 def _either_way(interval: Interval) -> str:
     """Return half of an interval's width, in per cent."""
     low, high = interval
     return f"{100 * (high - low) / (high + low):.1f}"
-
-
-def _means(rows: Sequence[Row], ranged: Mapping[str, Dim]) -> Table:
-    """Return a table with the means of each card and op, of the op's ranges, and of all ops of the card."""
-    table, devices = Table(box=SIMPLE, pad_edge=False), by_device(rows)
-    apart = len(devices) > 1
-    for name in ("speed-ups", *["device"] * apart, ""):
-        table.add_column(name)
-    for name in ("of", "geometric mean", "10th percentile", "least", *(f"below {bar:g}" for bar in BARS)):
-        table.add_column(name, justify="right", no_wrap=True)
-    for device, on_it in devices.items():
-        for group, of_it in groups(on_it, ranged):
-            for nth, (name, spread) in enumerate(mean_lines(summary(of_it))):
-                head = (group, *[device] * apart) if nth == 0 else ("",) * (1 + apart)
-                counts = [str(count) for count in spread.below.values()]
-                speeds = (_coloured(speed) for speed in (spread.mean, spread.tenth, spread.least))
-                table.add_row(*head, name, str(spread.problems), *speeds, *counts)
-    return table
 
 
 def mean_lines(totals: Summary) -> Iterator[tuple[str, Spread]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from rich.box import SIMPLE
 from rich.markup import escape
@@ -10,13 +11,17 @@ from rich.table import Table
 
 from tuner.cli import INTERRUPTED
 from tuner.cli.grid import Output, print_table
+from tuner.cli.spreads import print_spreads
 from tuner.cli.text import print_json, say
 from tuner.db.store import Store
+from tuner.kernels.spec import Dim
 from tuner.report.text import basis_text, error_lines, short, times
 from tuner.report.vendor import vendor_label
 from tuner.suites.suite import Suite
 from tuner.tuning.progress import speed_texts
+from tuner.tuning.spread import ranged_dims
 from tuner.tuning.tuned import Tuned
+from tuner.tuning.tuned_summary import document, spreads
 
 
 def ended(suite: Suite, results: Sequence[Tuned], seconds: float, store: Store, as_json: bool) -> int:
@@ -24,24 +29,31 @@ def ended(suite: Suite, results: Sequence[Tuned], seconds: float, store: Store, 
     interrupted = len(results) < len(suite.entries)
     if interrupted:
         say(f"Interrupted after {len(results)} of {len(suite.entries)}; the same command continues from there.")
-    _print_results(suite.name, results, seconds, store, as_json)
+    ranged = ranged_dims(suite)
+    if as_json:
+        rows = [tuned.as_json(store.snapshot) for tuned in results]
+        speedups = document([tuned for tuned in results if tuned.answer is not None], ranged)
+        print_json({"problems": suite.name, "seconds": round(seconds, 1), "speedups": speedups, "rows": rows})
+    elif results:
+        print_tuned(suite.name, results, seconds, ranged)
     return INTERRUPTED if interrupted else 0 if all(tuned.answer for tuned in results) else 1
 
 
-def _print_results(name: str, results: Sequence[Tuned], seconds: float, store: Store, as_json: bool) -> None:
-    if as_json:
-        documents = [tuned.as_json(store.snapshot) for tuned in results]
-        print_json({"problems": name, "seconds": round(seconds, 1), "rows": documents})
-    elif results:
-        print_tuned(name, results, seconds)
+def print_tuned(
+    title: str, rows: Sequence[Tuned], seconds: float, ranged: Mapping[str, Dim] = MappingProxyType({})
+) -> None:
+    """Print a row for each problem, the means of several, the failures, and totals.
 
-
-def print_tuned(title: str, rows: Sequence[Tuned], seconds: float) -> None:
-    """Print a row for each problem, the failures, and totals."""
+    Args:
+        ranged: the dim of each op by whose ranges its rows are grouped.
+    """
     console = Output()
     devices = ", ".join(_devices(rows))
     console.write(f"[bold]{escape(title)}[/]{f' on {devices}' if devices else ''}")
     print_table(_table(rows), console, spare=("s", "tried"))
+    answered = [row for row in rows if row.answer is not None]
+    if len(answered) > 1 and spreads(answered):
+        print_spreads(answered, ranged, lambda of_it: spreads(of_it).items(), console)
     for row in rows:
         if row.answer is None:
             first, *more = error_lines(row.error)
@@ -58,7 +70,7 @@ def print_tuned(title: str, rows: Sequence[Tuned], seconds: float) -> None:
 
 
 def _devices(rows: Sequence[Tuned]) -> list[str]:
-    return sorted({row.found.device for row in rows if row.found is not None})
+    return sorted({row.device for row in rows if row.device})
 
 
 def _table(rows: Sequence[Tuned]) -> Table:
@@ -70,8 +82,7 @@ def _table(rows: Sequence[Tuned]) -> Table:
     for name in ("us", times(vendor), times("default"), "tried", "s"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
-        device = "" if row.found is None else row.found.device
-        table.add_row(escape(short(row.problem)), *[device] * apart, *_cells(row))
+        table.add_row(escape(short(row.problem)), *[row.device] * apart, *_cells(row))
     return table
 
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import geometric_mean, quantiles
+from statistics import geometric_mean
 from types import MappingProxyType
 from typing import Any
 
 from tuner.kernels.spec import Dim
-from tuner.suites.suite import Suite
 from tuner.tuning.bench_row import Row, several_vendors, vendor_of
-
-BARS = (1.0, 0.95)
-"""Speed-ups over the vendor below which a summary counts rows."""
+from tuner.tuning.spread import Spread, by_device, by_op, by_range
 
 
 @dataclass(frozen=True)
@@ -27,41 +24,6 @@ class SummarySettings:
 
 
 SETTINGS = SummarySettings()
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Geometric mean, 10th percentile and least of the speed-ups of several problems."""
-
-    problems: int
-    mean: float
-    tenth: float
-    least: float
-    least_row: Row
-    below: Mapping[float, int]
-    """Number of problems with a speed-up below each bar."""
-
-    @staticmethod
-    def of(speedups: Iterable[tuple[float | None, Row]]) -> Spread | None:
-        """Return the spread of the speed-ups that are known; None if there are none."""
-        known = sorted(((speedup, row) for speedup, row in speedups if speedup is not None), key=lambda pair: pair[0])
-        if not known:
-            return None
-        values = [speedup for speedup, _ in known]
-        tenth = quantiles(values, n=10, method="inclusive")[0] if len(values) > 1 else values[0]
-        below = {bar: sum(speedup < bar for speedup in values) for bar in BARS}
-        return Spread(len(values), geometric_mean(values), tenth, *known[0], below)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return plain values, with the problem of the least speed-up."""
-        return {
-            "problems": self.problems,
-            "mean": self.mean,
-            "tenth": self.tenth,
-            "least": self.least,
-            "least_problem": self.least_row.problem.text,
-            "below": {str(bar): count for bar, count in self.below.items()},
-        }
 
 
 @dataclass(frozen=True)
@@ -105,7 +67,7 @@ def summary(rows: Sequence[Row], settings: SummarySettings = SETTINGS) -> Summar
     vendors: dict[str, str | None] = {vendor_of(rows): None, **{name: name for name in several_vendors(rows)}}
 
     def over_each(side: Callable[[Row, str | None], float | None]) -> dict[str, Spread]:
-        spreads = {label: Spread.of((side(row, name), row) for row in rows) for label, name in vendors.items()}
+        spreads = {label: Spread.of((side(row, name), row.problem) for row in rows) for label, name in vendors.items()}
         return {label: spread for label, spread in spreads.items() if spread is not None}
 
     shares = [row.share for row in rows if row.share is not None]
@@ -117,47 +79,10 @@ def summary(rows: Sequence[Row], settings: SummarySettings = SETTINGS) -> Summar
         without_answer=sum(row.kind == "untuned" for row in rows),
         untuned=over_each(Row.untuned),
         tuned=over_each(Row.tuned),
-        of_tuned=Spread.of((1 / row.default.speedup, row) for row in rows if row.is_searched and row.default),
+        of_tuned=Spread.of((1 / row.default.speedup, row.problem) for row in rows if row.is_searched and row.default),
         share=geometric_mean(shares) if shares else None,
         worst_untuned=tuple(rows[place] for place in listed[: settings.most]),
     )
-
-
-def by_device(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Return the rows of each card, by the ids of the cards."""
-    return {device: [row for row in rows if row.device == device] for device in sorted({row.device for row in rows})}
-
-
-def by_op(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Return the rows of each op, in the order of the first row of each."""
-    ops = dict.fromkeys(row.problem.op for row in rows)
-    return {op: [row for row in rows if row.problem.op == op] for op in ops}
-
-
-def by_range(rows: Sequence[Row], dim: Dim | None) -> dict[str, list[Row]]:
-    """Return the rows of each range of a dim, the smallest sizes first; nothing if they are in a single one."""
-    if dim is None:
-        return {}
-    ranges: dict[str, list[Row]] = {}
-    for size, row in sorted(((row.problem[dim.name], row) for row in rows), key=lambda pair: pair[0]):
-        ranges.setdefault(dim.range_of(size), []).append(row)
-    return ranges if len(ranges) > 1 else {}
-
-
-def groups(rows: Sequence[Row], ranged: Mapping[str, Dim]) -> Iterator[tuple[str, Sequence[Row]]]:
-    """Yield the rows of each op under its name, those of each of its ranges, and all if there are several ops."""
-    ops = by_op(rows)
-    for op, of_it in ops.items():
-        yield op, of_it
-        yield from ((f"{op}, {name}", in_it) for name, in_it in by_range(of_it, ranged.get(op)).items())
-    if len(ops) > 1:
-        yield "all", rows
-
-
-def ranged_dims(suite: Suite) -> dict[str, Dim]:
-    """Return the dim of each op that has ranges."""
-    signatures = {entry.problem.op: entry.signature for entry in suite.entries}
-    return {op: dim for op, signature in signatures.items() for dim in reversed(signature.dims) if dim.ranges}
 
 
 def document(suite: str, rows: Sequence[Row], ranged: Mapping[str, Dim] = MappingProxyType({})) -> dict[str, Any]:

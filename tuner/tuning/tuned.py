@@ -50,6 +50,11 @@ class Tuned:
         return None if stored is None else stored.answer
 
     @property
+    def device(self) -> str:
+        """Id of the card; empty if there is no answer."""
+        return "" if self.found is None else self.found.device
+
+    @property
     def searched(self) -> bool:
         """True if it was searched now, and not answered from the store."""
         return self.result is not None or self.elsewhere
