@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tuner.errors import KernelFault
+from tuner.kernels.conditions import deciding_condition
 from tuner.kernels.fields import check_function
 from tuner.kernels.parts import KernelPart, check_stated, plain
 
@@ -15,6 +17,23 @@ if TYPE_CHECKING:
 
 Rule = Callable[["Problem", Mapping[str, Any], "Limits"], bool | str]
 """Test of a config: True if it is feasible; False, or a text that says why, if it is not."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A constraint that refuses a config."""
+
+    constraint: str
+    """Name of the function, with file and line if they are known; or `the card`."""
+    condition: str = ""
+    """Condition that decided, such as `BLOCK <= N is false`; empty if it is not known, or the function returned a text.
+    """
+    detail: str = ""
+    """Values of the condition for this config, or the text."""
+
+    def __str__(self) -> str:
+        about = self.condition + (f" ({self.detail})" if self.detail else "") if self.condition else self.detail
+        return f"{self.constraint}: {about}" if about else self.constraint
 
 
 class Rules:
@@ -42,15 +61,16 @@ class Rules:
             return False
         return all(_allows(rule(problem, config, limits)) for rule in self._rules)
 
-    def refusal(self, problem: Problem, config: Mapping[str, Any], limits: Limits) -> str | None:
-        """Return the first constraint that refuses a config, with file and line; None if the config is feasible."""
+    def refusal(self, problem: Problem, config: Mapping[str, Any], limits: Limits) -> Refusal | None:
+        """Return the first constraint that refuses a config, and why; None if the config is feasible."""
         threads = _threads(config, limits)
         if threads > limits.threads_per_block:
-            return f"the card: {threads:,} threads needed, a block has {limits.threads_per_block:,}"
+            says = f"{threads:,} threads needed, a block has {limits.threads_per_block:,}"
+            return Refusal("the card", detail=says)
         for rule in self._rules:
             result = rule(problem, config, limits)
             if not _allows(result):
-                return _described(rule, result)
+                return _refusal(rule, result, problem, config, limits)
         return None
 
     def __eq__(self, other: object) -> bool:
@@ -92,10 +112,15 @@ def _allows(result: bool | str) -> bool:
     return not result if isinstance(result, str) else bool(result)
 
 
-def _described(rule: KernelPart, result: bool | str) -> str:
-    """Return the name of a rule, its place, and what it says or the first line of its docstring."""
-    name = getattr(rule.fn, "__name__", "valid")
-    lines = (getattr(rule.fn, "__doc__", None) or "").strip().splitlines()
-    says = " ".join(str(result).split()) if isinstance(result, str) else lines[0].rstrip(".") if lines else ""
-    about = f" ({rule.place})" if rule.place else ""
-    return f"{'valid' if name == '<lambda>' else name}{about}{f': {says}' if says else ''}"
+def _refusal(
+    rule: KernelPart, result: bool | str, problem: Problem, config: Mapping[str, Any], limits: Limits
+) -> Refusal:
+    """Return the name of a rule with the place of its condition, and its text or the condition."""
+    name = getattr(rule.fn, "__name__", "<lambda>")
+    shown = "valid" if name == "<lambda>" else name
+    text = " ".join(result.split()) if isinstance(result, str) else ""
+    found = None if text else deciding_condition(rule.fn, problem, config, limits)
+    if found is None:
+        return Refusal(f"{shown} ({rule.place})" if rule.place else shown, detail=text)
+    inner = "" if found.function == name else f", in {found.function}"
+    return Refusal(f"{shown} ({found.place}{inner})", found.text, found.values)

@@ -215,7 +215,7 @@ class TestConfigs:
         assert {each["BLOCK"] for each in FeasibleSpace.of(kernel, problem, H200.limits)} == {32}
         refusal = kernel.valid.refusal(problem, BLOCKS[1] | {"BLOCK": 64}, H200.limits)
         rule = "a config needs a captured grid, and none with BLOCK=64 was captured; capture the call again"
-        assert refusal == f"valid: {rule}"
+        assert str(refusal) == f"valid: {rule}"
         with pytest.raises(KernelFault, match="none with BLOCK=64"):
             kernel.launch(problem, kernel.signature.config(BLOCKS[1] | {"BLOCK": 64}), {"x": None, "out": None})
 

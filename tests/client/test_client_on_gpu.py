@@ -61,7 +61,8 @@ def test_what_this_card_cannot_launch_is_not_given(
     assert best.config == kernel.default_config(kernel.signature.problem(sizes), device.describe(0).limits)
     (message,) = caplog.messages
     assert "the default is used, since the stored config" in message
-    assert "is not valid on this card" in message
+    assert "is not valid on this card: refused by valid (" in message
+    assert "pad % aligned == 0 is false (1 == 0)" in message
 
 
 def test_while_a_graph_is_captured_no_service_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

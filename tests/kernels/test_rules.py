@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import pytest
@@ -49,7 +50,7 @@ def test_a_rule_is_named_with_its_place_and_what_it_says() -> None:
     kernel = with_rules(block_fits, few_warps)
     big = kernel.signature.config({"BLOCK": 1024, "num_warps": 4, "num_stages": 1})
     assert refusal(kernel, PROBLEM, big, H200.limits) == (
-        f"refused by block_fits ({HERE} line {line_of(block_fits)}): Return whether the block fits the row"
+        f"refused by block_fits ({HERE} line {line_of(block_fits) + 2}): BLOCK <= 256 is false (1,024 <= 256)"
     )
     small = kernel.signature.config({"BLOCK": 256, "num_warps": 4, "num_stages": 1})
     assert refusal(kernel, PROBLEM, small, H200.limits) == (
@@ -86,10 +87,23 @@ def test_an_empty_space_counts_what_each_constraint_refuses() -> None:
     assert sorted(counts.values()) == [1, 1, 2, 2]
     text = none_feasible(kernel, PROBLEM, "a card", H200.limits)
     assert text.startswith("no config of double is feasible for double N=300 dtype=fp32 on a card: 2 refused by ")
-    assert f"2 refused by block_fits ({HERE} line {line_of(block_fits)}): Return whether the block fits the row" in text
+    place = f"{HERE} line {line_of(block_fits) + 2}"
+    assert f"2 refused by block_fits ({place}): BLOCK <= 256 is false (512 <= 256)" in text
     assert "2 refused by the card: 2,048 threads needed, a block has 1,024" in text
     assert f"1 refused by few_warps ({HERE} line {line_of(few_warps)}): 4 warps are too many" in text
+    assert text.endswith("; change the problem, the card or the constraints")
     assert "\n" not in text
+
+
+def test_a_condition_is_counted_once_with_one_of_its_values_as_an_example() -> None:
+    signature = replace(DOUBLE.signature, knobs=(Knob("BLOCK", (512, 1024, 2048)), *DOUBLE.signature.knobs[1:]))
+    kernel = with_rules(block_fits, signature=signature)
+    combinations = prod(len(knob.choices) for knob in signature.knobs)
+    text = none_feasible(kernel, PROBLEM, "a card", H200.limits)
+    assert f"on a card: {combinations} refused by block_fits (" in text
+    assert "BLOCK <= 256 is false (for example 512 <= 256);" in text
+    sampled = none_feasible(kernel, PROBLEM, "a card", H200.limits, most=combinations // 3)
+    assert f"on a card: about {combinations} refused by block_fits (" in sampled
 
 
 def test_a_config_of_no_part_is_not_refused_by_a_rule() -> None:

@@ -6,17 +6,19 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeVar
 
 from tuner import catalog
 from tuner.client.warn import WarnOnce
 from tuner.errors import KernelFault, TunerError, UsageError
-from tuner.kernels.spec import Config, Kernel, Limits, Problem
+from tuner.kernels.spec import Config, Kernel, Problem
 from tuner.lookup.neighbours import fits
 from tuner.lookup.offered import not_offered_by
 from tuner.measure import device as cards
 from tuner.records import StoredAnswer
 from tuner.records.signatures import checked_config
 
+T = TypeVar("T")
 Named = str | os.PathLike[str] | Kernel
 """A kernel in a query: the name of an op, the path of a kernel file, or the kernel itself."""
 
@@ -101,8 +103,8 @@ class GuardedKernels:
             config = checked_config(kernel.signature, config)
         except UsageError as error:
             raise UsageError(f"the stored config has the knobs of another kernel: {error}") from error
-        if isinstance(device, int) and not self._valid(kernel, tuned_for, config, cards.describe(device).limits):
-            raise UsageError(f"the stored config {config.text} is not valid on this card")
+        if isinstance(device, int) and (refused := self._refusal(kernel, tuned_for, config, device)):
+            raise UsageError(f"the stored config {config.text} is not valid on this card: refused by {refused}")
         return config
 
     def refused(self, kernel: Kernel | None, stored: StoredAnswer) -> str:
@@ -111,20 +113,28 @@ class GuardedKernels:
 
     def fits(self, kernel: Kernel | None, problem: Problem, stored: StoredAnswer) -> bool:
         """Return whether the config of another problem's answer may be launched; without a kernel it may not."""
-        return kernel is not None and self._holds(lambda: fits(kernel, problem, stored), problem, stored.answer.config)
+        return kernel is not None and self._tried(
+            lambda: fits(kernel, problem, stored), problem, stored.answer.config, otherwise=False
+        )
 
-    def _valid(self, kernel: Kernel, problem: Problem, config: Config, limits: Limits) -> bool:
-        return self._holds(lambda: kernel.valid(problem, config, limits), problem, config)
+    def _refusal(self, kernel: Kernel, problem: Problem, config: Config, device: int) -> str:
+        """Return the constraint that refuses a config on the GPU of that index; empty if the config is feasible."""
+        limits = cards.describe(device).limits
+        return self._tried(
+            lambda: str(kernel.valid.refusal(problem, config, limits) or ""),
+            *(problem, config),
+            otherwise="a constraint that raises an error",
+        )
 
-    def _holds(self, rule: Callable[[], bool], problem: Problem, config: Config) -> bool:
+    def _tried(self, rule: Callable[[], T], problem: Problem, config: Config, *, otherwise: T) -> T:
         try:
             return rule()
         except KernelFault as error:
             self._warn(f"{problem.text}: checking {config.text} fails: {error}")
-            return False
+            return otherwise
         except Exception as error:  # noqa: BLE001  as above; the rule was not written for such values
             self._warn(f"{problem.text}: checking {config.text} raises {type(error).__name__}: {error}")
-            return False
+            return otherwise
 
     def _load_now(self, op: str) -> Kernel | None:
         try:

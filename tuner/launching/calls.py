@@ -274,8 +274,9 @@ def launch_or_default(
     """Return what `prepared` makes of the best config, or of the default if that is not feasible or refused."""
     default = kernel.default_config(problem, limits)
     config = best.config or default
-    if config != default and not kernel.valid(problem, config, limits):
-        _log.warning("%s: the default is used, since %s is no longer feasible", problem.text, config.text)
+    if config != default and (refused := kernel.valid.refusal(problem, config, limits)):
+        text = f"{config.text} is no longer feasible: refused by {refused}"
+        _log.warning("%s: the default is used, since %s", problem.text, text)
         config = default
     try:
         launch = prepared(config)

@@ -3,40 +3,82 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import product
+from collections.abc import Iterator, Mapping
+from itertools import islice, product
+from math import prod
 
-from tuner.kernels.spec import Config, Kernel, Limits, Problem
+from tuner.kernels.rules import Refusal
+from tuner.kernels.spec import Config, Kernel, Limits, Problem, Value
 
 MOST_SHOWN = 5
-"""Number of constraints that a message names."""
+"""Number of conditions that a message names."""
+MOST_EXPLAINED = 1000
+"""Number of configs of an empty space whose refusals are explained, at about half a millisecond each."""
 
 
-def none_feasible(kernel: Kernel, problem: Problem, card: str, limits: Limits) -> str:
-    """Return the error of a space without feasible configs: the number of configs that each constraint refuses.
+def none_feasible(kernel: Kernel, problem: Problem, card: str, limits: Limits, most: int = MOST_EXPLAINED) -> str:
+    """Return the error of a space without feasible configs: the number of configs that each condition refuses.
 
     Args:
         card: name of the card.
+        most: number of configs above which equally spaced ones stand for all.
     """
-    counts = refusals(kernel, problem, limits).most_common()
-    named = [f"{count:,} refused by {constraint}" for constraint, count in counts[:MOST_SHOWN]]
-    rest = sum(count for _, count in counts[MOST_SHOWN:])
-    named += [f"{rest:,} by others"] if rest else []
-    return f"no config of {kernel.op} is feasible for {problem.text} on {card}: {', '.join(named)}"
+    counts, step = Counter[tuple[str, str]](), _step(kernel, most)
+    details = dict[tuple[str, str], Counter[str]]()
+    for refusal, count in refusals(kernel, problem, limits, step).items():
+        kind = refusal.constraint, refusal.condition
+        counts[kind] += count * step
+        details.setdefault(kind, Counter())[refusal.detail] += count
+    about = "about " if step > 1 else ""
+    named = [
+        f"{about}{count:,} refused by {_example(*kind, details[kind])}"
+        for kind, count in counts.most_common(MOST_SHOWN)
+    ]
+    rest = sum(counts.values()) - sum(count for _, count in counts.most_common(MOST_SHOWN))
+    named += [f"{about}{rest:,} by others"] if rest else []
+    refused = ", ".join(named)
+    return (
+        f"no config of {kernel.op} is feasible for {problem.text} on {card}: {refused}; "
+        "change the problem, the card or the constraints"
+    )
 
 
-def refusals(kernel: Kernel, problem: Problem, limits: Limits) -> Counter[str]:
-    """Return the number of configs that each constraint is the first to refuse."""
-    counts: Counter[str] = Counter()
-    for part in kernel.parts:
-        choices = {knob.name: part.get(knob.name, knob.choices) for knob in kernel.signature.knobs}
-        for choice in product(*choices.values()):
-            constraint = kernel.valid.refusal(problem, dict(zip(choices, choice, strict=True)), limits)
-            if constraint is not None:
-                counts[constraint] += 1
+def refusals(kernel: Kernel, problem: Problem, limits: Limits, step: int = 1) -> Counter[Refusal]:
+    """Return the number of configs that each constraint is the first to refuse.
+
+    Args:
+        step: 1 for all combinations of choices, 2 for every other one, and so on.
+    """
+    counts: Counter[Refusal] = Counter()
+    for values in islice(_combinations(kernel), 0, None, step):
+        refused = kernel.valid.refusal(problem, values, limits)
+        if refused is not None:
+            counts[refused] += 1
     return counts
 
 
 def refusal(kernel: Kernel, problem: Problem, config: Config, limits: Limits) -> str:
     """Return why a config is not in the space."""
-    constraint = kernel.valid.refusal(problem, config, limits)
-    return f"refused by {constraint}" if constraint else "in none of the kernel's parts"
+    refused = kernel.valid.refusal(problem, config, limits)
+    return f"refused by {refused}" if refused else "in none of the kernel's parts"
+
+
+def _combinations(kernel: Kernel) -> Iterator[Mapping[str, Value]]:
+    """Yield all combinations of choices, part by part."""
+    for part in kernel.parts:
+        choices = {knob.name: part.get(knob.name, knob.choices) for knob in kernel.signature.knobs}
+        for choice in product(*choices.values()):
+            yield dict(zip(choices, choice, strict=True))
+
+
+def _step(kernel: Kernel, most: int) -> int:
+    """Return the distance of the combinations of choices that are looked at."""
+    knobs = kernel.signature.knobs
+    combinations = sum(prod(len(part.get(knob.name, knob.choices)) for knob in knobs) for part in kernel.parts)
+    return -(-combinations // most)
+
+
+def _example(constraint: str, condition: str, details: Counter[str]) -> str:
+    """Return a refusal with its most frequent detail, as an example if there are others."""
+    (detail, _), *others = details.most_common()
+    return str(Refusal(constraint, condition, f"for example {detail}" if others else detail))

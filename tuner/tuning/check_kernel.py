@@ -211,7 +211,8 @@ def _interpretable(
         if kernel.valid(problem, drawn, card.limits) and (config := kernel.signature.config(drawn)) not in configs:
             configs.append(config)
             break
-    return tuple(configs), "no config is feasible at these sizes"
+    why = "" if configs else refusal(kernel, problem, default, card.limits)
+    return tuple(configs), f"no config is feasible at these sizes: the default {default.text} is {why}"
 
 
 def _run(child: Child, request: Interpret, settings: CheckKernelSettings) -> Iterator[Step]:
