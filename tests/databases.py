@@ -70,3 +70,11 @@ def store(database: Database) -> Iterator[Store]:
     store = Store.open(database)
     yield store
     store.close()
+
+
+@pytest.fixture
+def sqlite_store(path: Path) -> Iterator[Store]:
+    """Yield a store in a file. A test module whose tests need no other states `store = sqlite_store`."""
+    store = Store.open(path)
+    yield store
+    store.close()

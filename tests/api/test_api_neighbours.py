@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from itertools import permutations
 from pathlib import Path
 
@@ -25,13 +24,11 @@ ASKED = "/best-config?op=gemm&device=nvidia-h200&M=300&N=4096&K=4096"
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
+def store(sqlite_store: Store) -> Store:
     """Answers for a ladder of M, whose configs were tried on one another's problems."""
-    made = Store.open(tmp_path / "tuner.db")
     for size in (64, 128, 256, 512, 1024):
-        answer(made, problem(M=size, N=4096, K=4096))
-    yield made
-    made.close()
+        answer(sqlite_store, problem(M=size, N=4096, K=4096))
+    return sqlite_store
 
 
 def tried(store: Store, slowdown: float) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from databases import sqlite_store
 from helpers import A100, H200, until
 from served import GEMM, TOKEN, answer, problem, serving
 
@@ -28,11 +28,7 @@ def served(store: Store) -> Any:
     return serving(create_app(store, signatures=recorded.signatures()))
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    made = Store.open(tmp_path / "tuner.db")
-    yield made
-    made.close()
+store = sqlite_store
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
+from databases import sqlite_store
 from helpers import A100, until
 from served import GEMM, TOKEN, answer, problem, serving
 
@@ -19,11 +20,7 @@ from tuner.db.store import Store
 WRITER = {"authorization": f"Bearer {TOKEN}"}
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    made = Store.open(tmp_path / "tuner.db")
-    yield made
-    made.close()
+store = sqlite_store
 
 
 @pytest.fixture

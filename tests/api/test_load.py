@@ -27,11 +27,9 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    made = Store.open(tmp_path / "tuner.db")
-    answer(made, problem(M=64))
-    yield made
-    made.close()
+def store(sqlite_store: Store) -> Store:
+    answer(sqlite_store, problem(M=64))
+    return sqlite_store
 
 
 @contextmanager

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import httpx
 import pytest
+from databases import sqlite_store
 from found import finding
 from helpers import A100, H200, until
 from served import GEMM, answer, problem, serving
@@ -17,12 +17,7 @@ from stored import answered as answered_scale
 from tuner.api.app import create_app
 from tuner.db.store import Store
 
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    made = Store.open(tmp_path / "tuner.db")
-    yield made
-    made.close()
+store = sqlite_store
 
 
 @pytest.fixture

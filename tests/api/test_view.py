@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from databases import sqlite_store
 from helpers import A100, H200, until
 from served import answer, problem, serving
 
@@ -16,12 +15,7 @@ from tuner.db.store import Store
 from tuner.errors import StoreError
 from tuner.lookup.query import Query
 
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    made = Store.open(tmp_path / "tuner.db")
-    yield made
-    made.close()
+store = sqlite_store
 
 
 def served_by(view: View, **values: object) -> int | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,13 +28,11 @@ SQUARE, WIDE, HALF = (
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    made = Store.open(tmp_path / "tuner.db")
+def store(sqlite_store: Store) -> Store:
     for problem in (SQUARE, WIDE, HALF):
-        answered(made, answer(problem))
-    answered(made, answer(SQUARE), replace(HERE, device=A100))
-    yield made
-    made.close()
+        answered(sqlite_store, answer(problem))
+    answered(sqlite_store, answer(SQUARE), replace(HERE, device=A100))
+    return sqlite_store
 
 
 def forget(store: Store, *words: str) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,10 @@ from tuner.errors import NothingFound
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    made = Store.open(tmp_path / "tuner.db")
+def store(sqlite_store: Store) -> Store:
     for size in (64, 128, 256):
-        answered(made, answer(SCALE.problem({"M": size})))
-    yield made
-    made.close()
+        answered(sqlite_store, answer(SCALE.problem({"M": size})))
+    return sqlite_store
 
 
 def run(store: Store, folder: Path, *words: str) -> int:

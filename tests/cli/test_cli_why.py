@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from databases import sqlite_store
 from helpers import A100, H200
 from stored import HERE, PROBLEM, SCALE, answer, answered
 
@@ -20,11 +20,7 @@ from tuner.records import Environment
 NEWER = replace(HERE, environment=Environment("3.7.1", "12.9", "2.11.0", "580.95"))
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    made = Store.open(tmp_path / "tuner.db")
-    yield made
-    made.close()
+store = sqlite_store
 
 
 def why(tmp_path: Path, *words: str) -> int:

@@ -7,11 +7,11 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic
 
 import pytest
+from databases import sqlite_store
 from helpers import alive, until
 from stored import rows
 
@@ -23,11 +23,7 @@ from tuner.measure import device
 pytestmark = pytest.mark.gpu
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    store = Store.open(tmp_path / "tuner.db")
-    yield store
-    store.close()
+store = sqlite_store
 
 
 def ask(store: Store, op: str, **sizes: int) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
+from databases import sqlite_store
 from helpers import A100, H200
 from scripted import BEST, DEFAULT, SPACE, TOY, ScriptedMeasurer, bowl
 
@@ -21,12 +20,7 @@ from tuner.tuning.run import run_search, stored_answer
 from tuner.tuning.target import Target
 from tuner.tuning.tuned import Tuned
 
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    store = Store.open(tmp_path / "tuner.db")
-    yield store
-    store.close()
+store = sqlite_store
 
 
 def searched(store: Store, size: int, card: Device, vendor_us: float = 120.0) -> Tuned:

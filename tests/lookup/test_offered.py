@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from databases import sqlite_store
 from helpers import H200, until
 from served import GEMM, problem, serving
 from stored import COMPARISON, HERE, SCALE, SECONDS, SETTINGS, answer, config
@@ -100,11 +100,7 @@ class TestTable:
         assert table.find(query, lambda one: not refused(one), refused).match == "none"
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    store = Store.open(tmp_path / "tuner.db")
-    yield store
-    store.close()
+store = sqlite_store
 
 
 def searched(store: Store, signature: Signature, won: Config, about: Problem = PROBLEM) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,15 +28,13 @@ NEWER = Environment("3.7.1", "12.9", "2.11.0", "590.1")
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
+def store(sqlite_store: Store) -> Store:
     """Return a store with answers of two cards, and with another name of one of them."""
-    made = Store.open(tmp_path / "tuner.db")
-    answer(made, problem(M=64))
-    answer(made, problem(M=128))
-    answer(made, problem(M=64), A100)
-    made.keep_roofline_limits(RENAMED, RooflineLimits(3000.0, {}, {}))
-    yield made
-    made.close()
+    answer(sqlite_store, problem(M=64))
+    answer(sqlite_store, problem(M=128))
+    answer(sqlite_store, problem(M=64), A100)
+    sqlite_store.keep_roofline_limits(RENAMED, RooflineLimits(3000.0, {}, {}))
+    return sqlite_store
 
 
 def of_bundle(store: Store, folder: Path) -> Tables:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 
 import pytest
+from databases import sqlite_store
 from helpers import toy
 
 import tuner
@@ -21,11 +21,7 @@ SOURCE = Path(toy("double")).read_text()
 N = 4_000_000
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    store = Store.open(tmp_path / "tuner.db")
-    yield store
-    store.close()
+store = sqlite_store
 
 
 def night(store: Store, kernel: str | None = None, **options: object) -> Retune:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -41,17 +40,15 @@ def query(stored: StoredAnswer) -> Query:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    made = Store.open(tmp_path / "tuner.db")
+def store(sqlite_store: Store) -> Store:
     for size in (*SIZES, ODD):
         problem = TOY.problem({"N": size})
         best = min(SPACE, key=partial(latency, problem))
         us, over = latency(problem, best), latency(problem, DEFAULT) / latency(problem, best)
         answer = Answer(problem, "tuned", best, us, (us, us), over, (over, over), over * us, None)
-        run = made.start_run(TOY, problem, HERE, {})
-        made.add_answer(run, answer, HERE, "exhausted", {}, Comparison((best.text,), ((us,),)))
-    yield made
-    made.close()
+        run = sqlite_store.start_run(TOY, problem, HERE, {})
+        sqlite_store.add_answer(run, answer, HERE, "exhausted", {}, Comparison((best.text,), ((us,),)))
+    return sqlite_store
 
 
 def rows(work: list[Work]) -> list[LeftOut]:

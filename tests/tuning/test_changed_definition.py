@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from databases import sqlite_store
 from helpers import H200
 from scripted import BEST, DEFAULT, SPACE, TOY, ScriptedMeasurer, only
 
@@ -24,11 +23,7 @@ MENDED = replace(BEFORE, definition="5e3d")
 ENTRY = Entry("toy", TOY, TOY.problem({"N": 64}))
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    store = Store.open(tmp_path / "tuner.db")
-    yield store
-    store.close()
+store = sqlite_store
 
 
 def target(made: Provenance, measurer: ScriptedMeasurer) -> Target:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from databases import sqlite_store
 from helpers import H200, toy
 from scripted import DEFAULT, SPACE, TOY, ScriptedMeasurer, bowl
 
@@ -34,11 +35,7 @@ ADDED = [
 EFFORTS = {"exhaustive": Effort.named("exhaustive"), "normal": Effort.named("normal")}
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    store = Store.open(tmp_path / "tuner.db")
-    yield store
-    store.close()
+store = sqlite_store
 
 
 def fastest_when_large(config: Config) -> float:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from databases import sqlite_store
 from helpers import H200
 from scripted import DEFAULT, SPACE, TOY, ScriptedMeasurer, only
 
@@ -40,11 +40,7 @@ class WithoutVendor(ScriptedMeasurer):
         return comparison.among([name for name in comparison.contenders if name != VENDOR])
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    store = Store.open(tmp_path / "tuner.db")
-    yield store
-    store.close()
+store = sqlite_store
 
 
 def target(measurer: Measurer | None = None) -> Target:

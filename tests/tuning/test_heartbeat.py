@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
+from databases import sqlite_store
 from helpers import until
 from scripted import DEFAULT, SPACE, ScriptedMeasurer
 from sqlalchemy import update
@@ -35,11 +35,7 @@ class Shown(ScriptedMeasurer):
         return InProgress(7, 2, None if self.waits else DEFAULT.text)
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    made = Store.open(tmp_path / "tuner.db")
-    yield made
-    made.close()
+store = sqlite_store
 
 
 def start(store: Store) -> int:

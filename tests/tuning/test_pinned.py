@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
-import pytest
+from databases import sqlite_store
 from helpers import H200, toy
 from scripted import BEST, DEFAULT, SPACE, TOY, ScriptedMeasurer
 
@@ -35,11 +33,7 @@ class Notes(Events):
         self.notes.append(message)
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    store = Store.open(tmp_path / "tuner.db")
-    yield store
-    store.close()
+store = sqlite_store
 
 
 def target(**changes: object) -> Target:

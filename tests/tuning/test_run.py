@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import nan
-from pathlib import Path
 
 import pytest
+from databases import sqlite_store
 from helpers import H200
 from scripted import BEST, DEFAULT, SPACE, TOY, ScriptedMeasurer, bowl, only
 
@@ -37,11 +37,7 @@ class Beside(ScriptedMeasurer):
         return replace(comparison, states=(CardState(foreign=(4711,)),) * len(comparison.rounds))
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    store = Store.open(tmp_path / "tuner.db")
-    yield store
-    store.close()
+store = sqlite_store
 
 
 EVERYTHING = Effort(Budget(), sampler="grid", force=True)

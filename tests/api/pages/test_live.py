@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from databases import sqlite_store
 from helpers import until
 from served import TOKEN, problem, serving
 from stored import HERE, PROBLEM, SCALE, config, measured
@@ -253,11 +253,7 @@ class TestHub:
         assert sorted(asyncio.run(act())) == ["server", "streams"]
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    made = Store.open(tmp_path / "tuner.db")
-    yield made
-    made.close()
+store = sqlite_store
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from html import unescape
 from itertools import permutations
-from pathlib import Path
 from typing import Any
 
 import pytest
+from databases import sqlite_store
 from helpers import H200
 from served import GEMM, TOKEN, answer, problem
 from starlette.testclient import TestClient
@@ -49,11 +49,7 @@ def replayed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     store.close()
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    made = Store.open(tmp_path / "tuner.db")
-    yield made
-    made.close()
+store = sqlite_store
 
 
 def text_of(client: TestClient, **query: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from base64 import urlsafe_b64encode
-from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
 from time import time
@@ -30,11 +29,9 @@ JOB = {"op": "gemm", "M": "64", "device": H200.id}
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    made = Store.open(tmp_path / "tuner.db")
-    answer(made, problem(M=64))
-    yield made
-    made.close()
+def store(sqlite_store: Store) -> Store:
+    answer(sqlite_store, problem(M=64))
+    return sqlite_store
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from html import unescape
@@ -13,6 +12,7 @@ from typing import Any
 
 import faults
 import pytest
+from databases import sqlite_store
 from helpers import H200
 from retuned import stored_retune
 from served import answer as gemm_answer
@@ -177,11 +177,7 @@ class TestFleetFacts:
         assert retune_state("done", ago(9), "", NOW).kind == "good"
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    made = Store.open(tmp_path / "tuner.db")
-    yield made
-    made.close()
+store = sqlite_store
 
 
 @pytest.fixture

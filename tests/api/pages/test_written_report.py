@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
@@ -23,16 +22,14 @@ SIGNATURES = {"gemm": GEMM.signature, "scale": SCALE}
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
+def store(sqlite_store: Store) -> Store:
     """Answers to six problems of gemm on one card, one of them on another card too, and to one of scale."""
-    made = Store.open(tmp_path / "tuner.db")
     for size in (1, 2, 3, 4, 5, 6):
-        answer(made, problem(M=size, N=64, K=64))
-    answer(made, problem(M=1, N=64, K=64), device=A100)
-    answered(made)
-    answered(made, scale_answer(latency_us=9.0), HERE)
-    yield made
-    made.close()
+        answer(sqlite_store, problem(M=size, N=64, K=64))
+    answer(sqlite_store, problem(M=1, N=64, K=64), device=A100)
+    answered(sqlite_store)
+    answered(sqlite_store, scale_answer(latency_us=9.0), HERE)
+    return sqlite_store
 
 
 def links_of(file: Path) -> list[str]:
