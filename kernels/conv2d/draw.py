@@ -63,6 +63,7 @@ def draw(random: Random) -> Mapping[str, object]:
         H = W = draws.odd_size(random, 7, H)
     window = windows(random, kind)
     R, S = int(str(window["R"])), int(str(window["S"]))
+    H, W = max(H, R), max(W, S)  # patches have up to 16 pixels on a side, and images may have fewer
     an_image = H * W * (C + filters) * itemsize(dtype)
     each = 2 * H * W * C * filters * R * S // (int(str(window["stride_h"])) * int(str(window["stride_w"])))
     B = max(1, min(random.choice(BATCHES), MOST_BYTES // an_image, MOST_FLOPS // each))

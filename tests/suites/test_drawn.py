@@ -67,6 +67,15 @@ def test_another_form_is_refused(name: str) -> None:
         texts(name, drawing())
 
 
+@pytest.mark.parametrize("op", DRAWN)
+def test_each_draw_is_a_problem(op: str) -> None:
+    """One that a kernel refuses ends the whole suite, however rare it is."""
+    kernel, random = catalog.load(op), Random("refused")
+    assert kernel.draw is not None
+    for _ in range(2000):
+        kernel.operands(kernel.signature.problem(kernel.draw(random)))
+
+
 def test_a_kernel_that_draws_too_few_or_no_problems_is_named() -> None:
     with pytest.raises(UsageError, match=r"^double draws 3 different problems, not 4; give a smaller COUNT$"):
         texts("random:4:1", drawing(high=3))
