@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tuner.kernels.shared.product_rows import aligned_first, at_once, may_align, transposed, unaligned
+from tuner.kernels.shared.product_rows import aligned_first, elements_per_access, may_align, transposed, unaligned
 from tuner.kernels.shared.roles import (
     MOST_DEEP_COLUMNS,
     ONE_CHOICE,
@@ -225,7 +225,7 @@ def descriptors_can(problem: Problem, config: Mapping[str, Any], limits: Limits)
 
 def reads_elements(problem: Problem) -> bool:
     """Return whether `tiles` loads single elements of 2 bytes, no load of which is asynchronous, if none is copied."""
-    return itemsize(problem.dtype) == 2 and 1 in (at_once(problem, "a"), at_once(problem, "b"))
+    return itemsize(problem.dtype) == 2 and 1 in (elements_per_access(problem, "a"), elements_per_access(problem, "b"))
 
 
 def on_tensor_cores(problem: Problem) -> bool:

@@ -12,7 +12,7 @@ from tuner.kernels.gemm.arguments import compiled_in, strides
 from tuner.kernels.gemm.space import precision
 from tuner.kernels.shared.product_rows import transposed
 from tuner.kernels.shared.products import corner_of, finished, joined, multiple, multiple_up
-from tuner.kernels.shared.tiling import at_once, tile_count
+from tuner.kernels.shared.tiling import tile_count, vector_elements
 from tuner.kernels.spec import Launch, Problem
 
 
@@ -88,7 +88,7 @@ def tiles(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any
     pointers = [tensors.get(name) for name in ("a", "b", "out", "bias", "partials", "arrived")]
     a_is_t, b_is_t = transposed(problem)
     is_t = {"a": a_is_t, "b": b_is_t, "out": False}
-    vecs = {f"{name.upper()}_VEC": at_once(tensors[name], is_t[name]) for name in is_t}
+    vecs = {f"{name.upper()}_VEC": vector_elements(tensors[name], is_t[name]) for name in is_t}
     whole_k = problem["K"] % config["BLOCK_K"] == 0
     return Launch(
         gemm_tiles,

@@ -12,7 +12,7 @@ from tuner.kernels.scaled_gemm.factors import compiled_in, factors
 from tuner.kernels.scaled_gemm.scales import added, scales_of
 from tuner.kernels.scaled_gemm.space import swapped
 from tuner.kernels.shared.products import corner_of, joined, multiple, multiple_up
-from tuner.kernels.shared.tiling import at_once, tile_count
+from tuner.kernels.shared.tiling import tile_count, vector_elements
 from tuner.kernels.spec import Launch, Problem
 
 
@@ -90,7 +90,7 @@ def tiles(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any
     summing = (tensors.get("partials"), tensors.get("arrived"))
     out_strides = [out.stride(dim) for dim in ((1, 0) if is_swapped else (0, 1))]
     strides = (left.stride, right.stride, *out_strides, *left.scale_strides, *right.scale_strides)
-    out_vecs = (at_once(out), 1) if is_swapped else (1, at_once(out))
+    out_vecs = (vector_elements(out), 1) if is_swapped else (1, vector_elements(out))
     return Launch(
         scaled_tiles,
         grid=(tile_count(problem, config) * config["SPLIT_K"],),
@@ -98,8 +98,8 @@ def tiles(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any
         kwargs={
             **compiled_in(problem, config, left, right),
             "WHOLE_K": K % config["BLOCK_K"] == 0,
-            "A_VEC": at_once(left.matrix, is_t=is_swapped),
-            "B_VEC": at_once(right.matrix, is_t=not is_swapped),
+            "A_VEC": vector_elements(left.matrix, is_t=is_swapped),
+            "B_VEC": vector_elements(right.matrix, is_t=not is_swapped),
             **dict(zip(("OUT_M_VEC", "OUT_N_VEC"), out_vecs, strict=True)),
         },
     )

@@ -13,7 +13,7 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from tuner.kernels.shared.tiling import LINE_BYTES, at_once
+from tuner.kernels.shared.tiling import LINE_BYTES, vector_elements
 from tuner.kernels.spec import Launch, Operand, cdiv, itemsize
 
 TILE = 2048
@@ -114,7 +114,7 @@ def copied(matrices: Sequence[tuple[Any, Any, bool]], *, back: bool = False) -> 
         rows, columns = matrix.shape[outer], matrix.shape[inner]
         width, count = _cut(rows, columns)
         args += [matrix, aligned, rows, columns, matrix.stride(outer), matrix.stride(inner), aligned.stride(outer)]
-        compiled_in |= {f"{name}_COLUMNS": width, f"{name}_VEC": at_once(matrix, is_t)}
+        compiled_in |= {f"{name}_COLUMNS": width, f"{name}_VEC": vector_elements(matrix, is_t)}
         tiles.append(count)
     args += [None, None, *[0] * 5] * (2 - len(tiles))
     return Launch(

@@ -38,7 +38,7 @@ def unaligned(problem: Problem) -> tuple[str, ...]:
     return tuple(name for name, (_, along) in lying(problem).items() if problem[along] % _most_at_once(problem, name))
 
 
-def at_once(problem: Problem, name: str) -> int:
+def elements_per_access(problem: Problem, name: str) -> int:
     """Return the elements of an operand's row that one access takes: up to 16 bytes, and a divisor of the row."""
     return gcd(_most_at_once(problem, name), problem[lying(problem)[name][1]])
 
@@ -66,7 +66,7 @@ def aligned_first(problem: Problem, config: Mapping[str, Any]) -> tuple[str, ...
 def loads_at_once(problem: Problem, config: Mapping[str, Any]) -> tuple[int, int]:
     """Return the number of elements of a, and of b, in one load of `tiles`: up to 16 bytes, a divisor of the row."""
     most, copies = ALIGNED_BYTES // itemsize(problem.dtype), aligned_first(problem, config)
-    a, b = (most if name in copies else at_once(problem, name) for name in ("a", "b"))
+    a, b = (most if name in copies else elements_per_access(problem, name) for name in ("a", "b"))
     return a, b
 
 
@@ -74,7 +74,7 @@ def stores_at_once(problem: Problem, config: Mapping[str, Any]) -> int | None:
     """Return the number of elements of the output in one store; None if 16 bytes."""
     if "out" not in unaligned(problem) or "out" in aligned_first(problem, config):
         return None
-    return at_once(problem, "out")
+    return elements_per_access(problem, "out")
 
 
 def copies_of(problem: Problem, config: Mapping[str, Any]) -> tuple[int, int]:

@@ -51,8 +51,8 @@ def describable(matrix: Any, is_t: bool = False) -> bool:
     )
 
 
-def at_once(matrix: Any, is_t: bool = False) -> int:
-    """Return the elements that a load can take at once, up to 16 bytes: rows begin and end at multiples of them."""
+def vector_elements(matrix: Any, is_t: bool = False) -> int:
+    """Return the elements of a vector that one access takes, up to 16 bytes: rows begin and end at multiples of it."""
     inner, outer = (0, 1) if is_t else (1, 0)
     if matrix.stride(inner) != 1:
         return 1
