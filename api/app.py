@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -16,6 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tuner.api.attempts import WriteToken
 from tuner.api.describe import described
 from tuner.api.guard import Guard
 from tuner.api.listing import Threads
@@ -46,6 +48,7 @@ def create_app(
     signatures: Mapping[str, Signature] | None = None,
     token: str | None = None,
     log: Callable[[str], object] | None = None,
+    attempts: Path | None = None,
     settings: ServiceSettings = SETTINGS,
 ) -> FastAPI:
     """Return the app that serves a store.
@@ -56,6 +59,7 @@ def create_app(
         signatures: signatures of ops that need no search to be known; the store's are added.
         token: bearer token that a write needs; None refuses every write.
         log: called with a line of JSON for each request; None logs none.
+        attempts: file in which worker processes count wrong tokens together; None: this process counts alone.
     """
     metrics = Metrics()
     watcher = Watcher(store, dict(signatures or {}), lambda error: metrics.store_errors.inc(), device)
@@ -63,7 +67,8 @@ def create_app(
     lookups = Lookups(watcher, metrics, misses, settings)
     watcher.poll()
     threads = Threads()
-    shown = pages(store, lookups, threads, Sessions(token))
+    write_token = WriteToken(token, attempts, settings.attempts)
+    shown = pages(store, lookups, threads, Sessions(write_token))
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -103,7 +108,7 @@ def create_app(
     _describe(app, watcher)
     paths = frozenset(str(getattr(route, "path", "")) for route in (*app.routes, *listed.routes, *of_the_past.routes))
     app.add_middleware(
-        Guard, token=token, metrics=metrics, paths=paths, log=log, max_body_bytes=settings.max_body_bytes
+        Guard, token=write_token, metrics=metrics, paths=paths, log=log, max_body_bytes=settings.max_body_bytes
     )
     return app
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import json
 import logging
 import re
@@ -14,6 +13,7 @@ from uuid import uuid4
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tuner.api.attempts import TooManyAttempts, WriteToken
 from tuner.api.metrics import Metrics
 from tuner.api.reply import Reply, refusal
 from tuner.errors import UsageError
@@ -41,7 +41,7 @@ class Guard:
     """Pure ASGI middleware around the whole app.
 
     Args:
-        token: bearer token that a write needs; None refuses every write.
+        token: bearer token that a write needs; without a text, every write is refused.
         paths: paths that are counted by their own name; others are counted together.
         log: called with a line of JSON for each request; None logs none.
         max_body_bytes: size limit of a body.
@@ -51,7 +51,7 @@ class Guard:
         self,
         app: ASGIApp,
         *,
-        token: str | None,
+        token: WriteToken,
         metrics: Metrics,
         paths: frozenset[str],
         log: Callable[[str], object] | None,
@@ -59,7 +59,7 @@ class Guard:
     ) -> None:
         self._max_body_bytes = max_body_bytes
         self._app, self._metrics, self._paths, self._write = app, metrics, paths, log
-        self._token = None if token is None else token.encode()
+        self._token = token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -101,11 +101,13 @@ class Guard:
         if scheme.lower() != b"bearer":
             challenge = {"www-authenticate": "Bearer"}
             return refusal("writing needs a token: send it as Authorization: Bearer TOKEN", 401, challenge)
-        if self._token is None:
+        if self._token.text is None:
             return refusal("nothing can be written here: the service was started without TUNER_TOKEN", 403)
-        if not hmac.compare_digest(given.strip(), self._token):
-            return refusal("that token may not write", 403)
-        return None
+        try:
+            accepted = self._token.accepts(given, client_of(scope))
+        except TooManyAttempts as error:
+            return refusal(str(error), error.http_status, error.retry_after)
+        return None if accepted else refusal("that token may not write", 403)
 
     def _count(self, scope: Scope, status: int, size: int, seconds: float, request_id: bytes) -> None:
         path = _path(scope)
@@ -115,7 +117,7 @@ class Guard:
         line: dict[str, Any] = {
             "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "request_id": request_id.decode(),
-            "client": (scope.get("client") or ("",))[0],
+            "client": client_of(scope),
             "method": scope["method"][:20],
             "path": path[:200],
             "status": status,
@@ -123,6 +125,12 @@ class Guard:
             "ms": round(seconds * 1e3, 3),
         }
         self._write(f"{json.dumps(line)}\n")
+
+
+def client_of(scope: Scope) -> str:
+    """Return the address of the client of a request; empty if it has none."""
+    address: str = (scope.get("client") or ("",))[0]
+    return address
 
 
 def _bounded(receive: Receive, limit: int) -> Receive:

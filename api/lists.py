@@ -103,6 +103,10 @@ def lists(store: Store, lookups: Lookups, threads: Threads) -> APIRouter:
             },
             404: {"model": schemas.ErrorDocument, "description": "No op has this name."},
             413: {"model": schemas.ErrorDocument},
+            429: {
+                "model": schemas.ErrorDocument,
+                "description": "This address sent too many wrong tokens. `Retry-After` says for how many seconds.",
+            },
         },
         openapi_extra={
             "security": [{"token": []}],

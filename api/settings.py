@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tuner.api.attempts import SETTINGS as ATTEMPTS
+from tuner.api.attempts import AttemptSettings
+
 
 @dataclass(frozen=True)
 class ServiceSettings:
@@ -29,6 +32,8 @@ class ServiceSettings:
     """Number of problems looked up before other requests get a turn."""
     max_misses: int = 10_000
     """Largest number of different missed queries counted between two writes."""
+    attempts: AttemptSettings = ATTEMPTS
+    """Limits of wrong tokens."""
 
 
 SETTINGS = ServiceSettings()

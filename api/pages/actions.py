@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from tuner.api.attempts import TooManyAttempts
 from tuner.api.guard import BodyTooLarge
 from tuner.api.jobs import wanted_job
 from tuner.api.listing import Threads
@@ -81,7 +82,9 @@ def forms(store: Store, lookups: Lookups, threads: Threads, sessions: Sessions, 
                 return await take(name, form, request)
             except TunerError as error:
                 content = _refused(name, form, error, sessions.is_open)
-                return show(request, content, sessions.visitor(request, _back(form)))
+                shown = show(request, content, sessions.visitor(request, _back(form)))
+                shown.headers.update(error.retry_after if isinstance(error, TooManyAttempts) else {})
+                return shown
 
         return Route(path, taken, methods=["POST"])
 
@@ -129,7 +132,7 @@ def _sign_in_page(form: Form, message: str = "", status: int = 200) -> Content:
 
 def _refused(name: str, form: Form, error: TunerError, is_open: bool) -> Content:
     """Return the page that says why a form was not taken."""
-    if name == "sign-in" and is_open and isinstance(error, NotAllowed):
+    if name == "sign-in" and is_open and isinstance(error, NotAllowed | TooManyAttempts):
         return _sign_in_page(form, str(error), error.http_status)
     values = {"message": str(error), "back": _back(form)}
     if isinstance(error, StaleForm) and name in ACTIONS:

@@ -6,7 +6,6 @@ accept each other's sessions, a restart ends none, and a changed token ends all.
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -19,6 +18,8 @@ from itsdangerous import BadSignature, TimestampSigner, URLSafeTimedSerializer
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tuner.api.attempts import WriteToken
+from tuner.api.guard import client_of
 from tuner.api.pages.site import Flash, Visitor
 from tuner.errors import UsageError
 
@@ -52,14 +53,14 @@ class Sessions:
     """Sessions of one service.
 
     Args:
-        token: the service's token; None: signing in is refused.
+        token: the service's token; without a text, signing in is refused.
         clock: returns seconds since 1970.
     """
 
     def __init__(
-        self, token: str | None, settings: SessionSettings = SETTINGS, clock: Callable[[], float] = time
+        self, token: WriteToken, settings: SessionSettings = SETTINGS, clock: Callable[[], float] = time
     ) -> None:
-        self._token, self._settings, self._clock = token, settings, clock
+        self._checked, self._token, self._settings, self._clock = token, token.text, settings, clock
 
     @property
     def is_open(self) -> bool:
@@ -83,10 +84,11 @@ class Sessions:
 
         Raises:
             NotAllowed: the token is not that of the service, or it has none.
+            TooManyAttempts: the client sent too many wrong ones.
         """
         if self._token is None:
             raise NotAllowed("nobody can sign in: the service was started without TUNER_TOKEN")
-        if not hmac.compare_digest(given.strip().encode("utf-8", "replace"), self._token.encode()):
+        if not self._checked.accepts(given.encode("utf-8", "replace"), client_of(request.scope)):
             raise NotAllowed("that is not the token of this service")
         self._set(request, response, self._name, self._sign("session", token_urlsafe(16)), self._settings.session_s)
 

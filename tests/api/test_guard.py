@@ -16,6 +16,8 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from tuner.api.app import create_app
+from tuner.api.attempts import AttemptSettings
+from tuner.api.settings import ServiceSettings
 from tuner.db.store import Store
 
 JOB = {"op": "gemm", "M": 64, "device": "nvidia-h200"}
@@ -41,7 +43,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def client(folder: Path, logged: list[str]) -> Iterator[httpx.Client]:
     store = Store.open(folder / "tuner.db")
     answer(store, problem(M=64))
-    app = create_app(store, token=TOKEN, log=logged.append)
+    many = ServiceSettings(attempts=AttemptSettings(wrong=1000))
+    app = create_app(store, token=TOKEN, log=logged.append, settings=many)
 
     async def fail(request: Request) -> Any:
         raise KeyError("a fault of ours")

@@ -110,6 +110,14 @@ def test_five_hundred_at_once_while_a_search_writes(store: Store, tmp_path: Path
     assert errors.read_text().count("\n") == 1, errors.read_text()
 
 
+def test_workers_count_wrong_tokens_together(store: Store, tmp_path: Path) -> None:
+    """Each connection may reach another worker; two that count the same one lose one."""
+    with started(tmp_path / "tuner.db", "--workers", "4", "--no-access-log") as (url, _, _):
+        wrong = {"authorization": "Bearer guess"}
+        statuses = [httpx.post(f"{url}/jobs", headers=wrong).status_code for _ in range(40)]
+    assert statuses == [403] * 10 + [429] * 30
+
+
 def test_no_question_waits_for_a_transaction_that_writes(store: Store, tmp_path: Path) -> None:
     """The transaction stays open until all 500 are answered: a question that waited for it would never be."""
     with started(tmp_path / "tuner.db", "--no-access-log") as (url, _, _):

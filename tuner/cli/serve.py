@@ -7,6 +7,7 @@ import os
 import socket
 import sys
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -39,6 +40,8 @@ class Served:
     signatures: Mapping[str, Signature]
     token: str | None
     access_log: bool
+    folder: Path | None = None
+    """Folder that several worker processes share."""
 
     def app(self) -> FastAPI:
         """Return the app of one process, with a store of its own."""
@@ -47,7 +50,14 @@ class Served:
         log = sys.stderr.write if self.access_log else None
         store = open_to_serve(self.db)
         gc.disable()  # the answers live as long as the process: collecting among 100,000 of them takes a second
-        app = create_app(store, device=self.device, signatures=self.signatures, token=self.token, log=log)
+        app = create_app(
+            store,
+            device=self.device,
+            signatures=self.signatures,
+            token=self.token,
+            log=log,
+            attempts=self.folder and self.folder / "attempts",
+        )
         gc.freeze()
         gc.enable()
         return app
@@ -73,8 +83,10 @@ def _serve(
     lookup = LookupService(StoredTables(store), card=card)
     own = lookup.own_device if device_id is None else lookup.resolve_device(device_id)
     store.close()
-    served = Served(db, own, known_signatures(db), _token(token_file), access_log)
-    with listening_on(host, port) as listening:
+    token = _token(token_file)
+    several = TemporaryDirectory(prefix="triton-tuner-") if workers > 1 else nullcontext()
+    with listening_on(host, port) as listening, several as folder:
+        served = Served(db, own, known_signatures(db), token, access_log, None if folder is None else Path(folder))
         say(f"Serving http://{host}:{listening.getsockname()[1]}/; /docs describes its API. Ctrl-C ends it.")
         config = uvicorn.Config(
             partial(Served.app, served),
@@ -84,10 +96,10 @@ def _serve(
             access_log=False,
             timeout_graceful_shutdown=SETTINGS.shutdown_s,
         )
-        if workers == 1:
+        if folder is None:
             uvicorn.Server(config).run(sockets=[listening])
         else:
-            _run_several(config, listening)
+            _run_several(config, listening, folder)
     return 0
 
 
@@ -110,15 +122,14 @@ def listening_on(host: str, port: int) -> socket.socket:
     return made
 
 
-def _run_several(config: Config, listening: socket.socket) -> None:
-    """Run worker processes that share one socket, and one folder in which their metrics are summed."""
+def _run_several(config: Config, listening: socket.socket, folder: str) -> None:
+    """Run worker processes that share one socket, and a folder in which their metrics are summed."""
     from uvicorn.supervisors import Multiprocess
 
     from tuner.api.metrics import MULTIPROCESS
 
-    with TemporaryDirectory(prefix="triton-tuner-") as folder:
-        os.environ[MULTIPROCESS] = folder
-        Multiprocess(config, sockets=[listening]).run()
+    os.environ[MULTIPROCESS] = folder
+    Multiprocess(config, sockets=[listening]).run()
 
 
 def _token(file: Path | None) -> str | None:

@@ -18,6 +18,7 @@ from starlette.routing import Mount
 from starlette.testclient import TestClient
 
 from tuner.api.app import create_app
+from tuner.api.attempts import WriteToken
 from tuner.api.pages.session import SETTINGS, NotAllowed, Sessions
 from tuner.api.pages.site import Flash
 from tuner.db.queue import JobFilter
@@ -47,7 +48,7 @@ def signed_in(client: TestClient, token: str = TOKEN, **about: str) -> TestClien
 
 def token_of(client: TestClient, action: str) -> str:
     """Return the token of the form of an action, as the pages of this session have it."""
-    sessions, cookies = Sessions(TOKEN), dict(client.cookies)
+    sessions, cookies = Sessions(WriteToken(TOKEN)), dict(client.cookies)
     (cookie,) = (value for name, value in cookies.items() if name.startswith("tuner-session-"))
     session = sessions._signer("session").loads(cookie)
     return sessions._sign("form", [session, action])
@@ -111,7 +112,7 @@ class TestSignIn:
         signed_in(client)
         assert client.post("/pages/sign-out", data={":token": "x"}).status_code == 403  # its form has a token, too
         (cookie,) = (value for name, value in client.cookies.items() if name.startswith("tuner-session-"))
-        long_ago = Sessions(TOKEN, clock=lambda: time() - SETTINGS.form_s - 2)
+        long_ago = Sessions(WriteToken(TOKEN), clock=lambda: time() - SETTINGS.form_s - 2)
         stale = long_ago._sign("form", [long_ago._signer("session").loads(cookie), "sign-out"])
         got = client.post("/pages/sign-out", data={":token": stale})  # from a page that has been open for long
         assert (got.status_code, got.headers["location"]) == (303, "../")
@@ -137,11 +138,11 @@ class TestSignIn:
     def test_a_session_ends(self, client: TestClient) -> None:
         signed_in(client)
         cookies = dict(client.cookies)
-        later = Sessions(TOKEN, clock=lambda: time() + SETTINGS.session_s + 2)
+        later = Sessions(WriteToken(TOKEN), clock=lambda: time() + SETTINGS.session_s + 2)
         request = client.build_request("GET", "/")
         cookie = "; ".join(f"{name}={value}" for name, value in cookies.items()).encode()
         scope = {"type": "http", "headers": [(b"cookie", cookie)], "path": request.url.path}
-        assert Sessions(TOKEN).visitor(Request(scope), "").may_write
+        assert Sessions(WriteToken(TOKEN)).visitor(Request(scope), "").may_write
         assert not later.visitor(Request(scope), "").may_write
 
 
@@ -215,7 +216,7 @@ class TestRefused:
     ) -> None:
         signed_in(client)
         (cookie,) = (value for name, value in client.cookies.items() if name.startswith("tuner-session-"))
-        before = Sessions(TOKEN, clock=lambda: time() - SETTINGS.form_s - 2)
+        before = Sessions(WriteToken(TOKEN), clock=lambda: time() - SETTINGS.form_s - 2)
         session = before._signer("session").loads(cookie)
         stale = before._sign("form", [session, "search"])
         got = client.post("/pages/actions/search", data={**JOB, ":token": stale, ":back": "pages/sign-in"})
@@ -247,7 +248,7 @@ class TestRefused:
             {"type": "http", "headers": [], "path": "/", "scheme": "http", "server": ("x", 80)},
         )
         text = "".join(chr(0x4E00 + 7 * place) for place in range(2_000))
-        Sessions(TOKEN).show(Flash(text), Request(scope), response)
+        Sessions(WriteToken(TOKEN)).show(Flash(text), Request(scope), response)
         assert len(response.headers["set-cookie"]) < 4096
 
     def test_a_form_that_is_too_long(self, client: TestClient) -> None:
@@ -256,7 +257,7 @@ class TestRefused:
 
     def test_an_outcome_of_somebody_else_is_not_shown(self, client: TestClient) -> None:
         signed_in(client)
-        sessions = Sessions(TOKEN)
+        sessions = Sessions(WriteToken(TOKEN))
         forged = {
             "of no key": "WyJjYWxsIDA4MDAiLCAiYmFkIl0=",
             "nested": urlsafe_b64encode(b"[" * 3000).decode(),
@@ -271,7 +272,7 @@ class TestRefused:
 
     def test_a_session_with_an_odd_token_is_none(self) -> None:
         with pytest.raises(NotAllowed, match="started without"):
-            Sessions(None).sign_in("", None, None)  # type: ignore[arg-type]
+            Sessions(WriteToken(None)).sign_in("", None, None)  # type: ignore[arg-type]
 
 
 class TestActions:
