@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -30,13 +30,22 @@ from torch import Tensor
 from torch.nn import functional
 
 import tuner
-from tuner import Client, Problem, ops
+from tuner import Client, Problem, catalog, ops
 from tuner.client.sources import HeldSource
+from tuner.db.store import Store
+from tuner.errors import NothingFound
 from tuner.kernels import calling
 from tuner.kernels.calling import OpCall, PreparedLaunch
 from tuner.launching.calls import PREPARED, LaunchOf, PreparedLaunches, tuned_launch
 from tuner.lookup.bundle import Bundle
 from tuner.records import median
+from tuner.suites.suite import Entry, Suite
+from tuner.tuning.api import opened_store, shown_progress
+from tuner.tuning.effort import Effort
+from tuner.tuning.events import StopToken
+from tuner.tuning.gpu import MeasureOptions
+from tuner.tuning.lanes import open_lanes
+from tuner.tuning.several import tune_several
 
 ROUNDS, CALLS = 20, 50
 """Timed rounds, and calls in each round of `host_rows`."""
@@ -151,6 +160,25 @@ def of_a_layer(model: Model, run: Callable[[str], object]) -> dict[str, float]:
     return found
 
 
+def search(problems: Sequence[Problem], seconds: float, store: Store) -> None:
+    """Search each problem, with the same worker processes and compile pool for all.
+
+    Args:
+        seconds: time limit of each search.
+
+    Raises:
+        NothingFound: a problem has no answer afterwards.
+    """
+    suite = Suite("the layers", tuple(Entry(each.op, catalog.load(each.op).signature, each) for each in problems))
+    options, stop = MeasureOptions(), StopToken()
+    with shown_progress(None) as events, open_lanes(suite, store, options, events) as (measured, lanes):
+        found = tune_several(measured, lanes, Effort.named(budget=seconds), store, events, stop)
+    answered = {tuned.problem.text: tuned.error for tuned in found}
+    for problem in problems:
+        if why := answered.get(problem.text, "it was not recorded, and there is no GPU here"):
+            raise NothingFound(f"{problem.text} has no answer: {why}")
+
+
 def compared(model: Model, tune_s: float | None) -> list[dict[str, Any]]:
     """Return a row for each way to compute the layers.
 
@@ -163,8 +191,8 @@ def compared(model: Model, tune_s: float | None) -> list[dict[str, Any]]:
     with by_defaults(asked):
         rows = [{"by": "tuner.ops, untuned", **of_a_layer(model, lambda step: model.through_layers(step, ours))}]
     if tune_s is not None:
-        for problem in asked.values():
-            tuner.tune(problem.op, problem.stated, budget=tune_s)
+        with opened_store(None) as store:
+            search([*asked.values()], tune_s, store)
         tuner.refresh()
     ways: dict[str, Callable[[str], object]] = {
         "tuner.ops": lambda step: model.through_layers(step, ours),

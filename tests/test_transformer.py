@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from cpu_launches import launch_of, on_cpu
 from decoders import MODELS, STEPS, Model, Sizes
-from transformer import ByTuner, by_defaults, differences, host_rows
+from transformer import ByTuner, by_defaults, differences, host_rows, search
 
-from tuner import Problem
+from tuner import Problem, catalog
+from tuner.db.store import Store
+from tuner.errors import NothingFound
 from tuner.kernels.shared.decoder_models import PUBLISHED
 
 SMALL = Sizes(2, 64, 4, 2, 16, 96, 100, prompt=19, chunk=7, sequences=2, cached=40)
@@ -29,6 +32,15 @@ def test_problems_of_calls_are_noted_while_defaults_run() -> None:
         "rms_norm", "gemm", "attention", "gemm", "gemm", "silu_mul", "gemm",
     ]  # fmt: skip
     assert all("M=7 " in problem.text for problem in asked.values())
+
+
+def test_all_problems_are_searched_in_one_go(sqlite_store: Store) -> None:
+    softmax, transpose = catalog.load("softmax").signature, catalog.load("transpose").signature
+    problems = [softmax.problem({"M": 8192}), transpose.problem({"M": 8192, "dtype": "fp32"})]
+    search(problems, 1.0, sqlite_store)
+    assert {stored.answer.problem for stored in sqlite_store.answers()} == {*problems}
+    with pytest.raises(NothingFound, match=r"^softmax M=8193 .* has no answer: it was not recorded"):
+        search([*problems, softmax.problem({"M": 8193})], 1.0, sqlite_store)
 
 
 def test_the_hosts_time_of_a_product_has_a_row_for_us_and_for_torch() -> None:
