@@ -241,39 +241,15 @@ def gemm_specialized(
     scaling = (scale_left, scale_right, stride_sak, stride_sbn, stride_sbk)
     workspace = (partials, arrived)
     order = (M, N, K, shared, group_m)
-    if GROUPS == 1:
-        gl.warp_specialize([
-            (multiply, (outs, bias, scaling, workspace, staging, ring, order, 0, SLOTS if SLOTS > 0 else STAGES,
-                        SWAPPED, ACTIVATION, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K, LEFT_EACH,
-                        RIGHT_EACH, LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED, WIDE)),
-            (fetch, (left, rights, scaling, ring, order, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K,
-                     LEFT_EACH, RIGHT_EACH, LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED, WIDE)),
-        ], workers_of(1)[0], workers_of(1)[1])  # fmt: skip
-    elif GROUPS == 2:
-        gl.warp_specialize([
-            (multiply, (outs, bias, scaling, workspace, staging, ring, order, 0, SLOTS if SLOTS > 0 else STAGES,
-                        SWAPPED, ACTIVATION, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K, LEFT_EACH,
-                        RIGHT_EACH, LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED, WIDE)),
-            (multiply, (outs, bias, scaling, workspace, staging, ring, order, 1, SLOTS if SLOTS > 0 else STAGES,
-                        SWAPPED, ACTIVATION, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K, LEFT_EACH,
-                        RIGHT_EACH, LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED, WIDE)),
-            (fetch, (left, rights, scaling, ring, order, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K,
-                     LEFT_EACH, RIGHT_EACH, LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED, WIDE)),
-        ], workers_of(2)[0], workers_of(2)[1])  # fmt: skip
-    else:
-        gl.warp_specialize([
-            (multiply, (outs, bias, scaling, workspace, staging, ring, order, 0, SLOTS if SLOTS > 0 else STAGES,
-                        SWAPPED, ACTIVATION, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K, LEFT_EACH,
-                        RIGHT_EACH, LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED, WIDE)),
-            (multiply, (outs, bias, scaling, workspace, staging, ring, order, 1, SLOTS if SLOTS > 0 else STAGES,
-                        SWAPPED, ACTIVATION, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K, LEFT_EACH,
-                        RIGHT_EACH, LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED, WIDE)),
-            (multiply, (outs, bias, scaling, workspace, staging, ring, order, 2, SLOTS if SLOTS > 0 else STAGES,
-                        SWAPPED, ACTIVATION, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K, LEFT_EACH,
-                        RIGHT_EACH, LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED, WIDE)),
-            (fetch, (left, rights, scaling, ring, order, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K,
-                     LEFT_EACH, RIGHT_EACH, LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED, WIDE)),
-        ], workers_of(3)[0], workers_of(3)[1])  # fmt: skip
+    gl.warp_specialize([
+        (multiply, (outs, bias, scaling, workspace, staging, ring, order, role, SLOTS if SLOTS > 0 else STAGES,
+                    SWAPPED, ACTIVATION, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K, LEFT_EACH,
+                    RIGHT_EACH, LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED, WIDE))
+        if role < GROUPS else
+        (fetch, (left, rights, scaling, ring, order, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K,
+                 LEFT_EACH, RIGHT_EACH, LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED, WIDE))
+        for role in (0, 1, 2, 3)[: GROUPS + 1]
+    ], workers_of(GROUPS)[0], workers_of(GROUPS)[1])  # fmt: skip
 
 
 def of_parts(tile: Roles, one: Callable[[int], Any]) -> list[Any]:
