@@ -119,13 +119,18 @@ def of_tiles(
         warps = (4,) if of_four else tuple({most: 0, 4: 0, 2: 0})
         for num_warps, block_k, stages in product_of(warps, DEPTHS, STAGES[variant]):
             config = tile | {"BLOCK_K": block_k, "num_warps": num_warps, "num_stages": stages}
-            step = stage_bytes(product(problem), config)
-            if step > SETTINGS.stage_bytes or step * stages > SETTINGS.shared_bytes:
+            if variant != "direct" and not stages_fit(problem, config):
                 continue
             wasteful = block_k * found.steps[block_k] > SETTINGS.waste * found.least or num_warps < most
             for slices in splits:
                 sliced = config | {"SPLIT_K": slices}
                 yield wasteful, cost(problem, sliced, limits, found, count * slices), sliced
+
+
+def stages_fit(problem: Problem, config: Mapping[str, Any]) -> bool:
+    """Return whether a step, and all steps in flight, take no more shared memory than defaults have for them."""
+    step = stage_bytes(product(problem), config)
+    return step <= SETTINGS.stage_bytes and step * config["num_stages"] <= SETTINGS.shared_bytes
 
 
 @dataclass(frozen=True)
