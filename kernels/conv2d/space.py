@@ -138,7 +138,10 @@ def direct_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> b
         # Elements of a row of an image, and those from the first row of a window to its last, are counted in 32 bits.
         and (found.columns.size + 2 * found.columns.padding + found.columns.reach) * found.channels <= MOST_ROWS
         and found.rows.reach * found.columns.size * found.channels <= MOST_ROWS
-        # A thread holds its windows, two elements in a register, and its sums; with many more, registers are spilled.
+        # A thread holds its windows, two elements in a register, and its sums. Windows that are read in pairs of
+        # elements spill at most 16 bytes of a thread. Those of odd rows are read one by one, and their offsets take
+        # registers too: with more than 56 registers of windows, up to 280 bytes are spilled, which a search weighs
+        # against smaller tiles (228 configs compiled for sm_90 by Triton 3.7, 2026-11-30).
         and block_m * depth <= threads * 2 * 80
         and block_m * block_n <= threads * 64
         and shared_bytes <= limits.shared_bytes // 2

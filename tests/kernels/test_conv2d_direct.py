@@ -91,6 +91,34 @@ COMPILED = """
 """
 
 
+SPILLED = """
+    from helpers import H200
+    from tuner import catalog
+    from tuner.measure.compile import set_target, stood_in
+    from tuner.profiling.compiled import compiled_launch
+
+    kernel = catalog.load("conv2d")
+    set_target(H200.limits)
+    for width, channels, rows, tile in {cases!r}:
+        sizes = {{"B": 4, "C": channels, "H": 60, "W": width, "O": 64, "R": rows, "S": 7}}
+        around = {{"padding_h": 3, "padding_w": 3, "stride_h": 2, "stride_w": 2}}
+        problem = kernel.signature.problem({{**sizes, **around, "dtype": "fp16"}})
+        config = kernel.signature.config({{"VARIANT": "direct", "GROUP_M": 1, "num_warps": 4, "num_stages": 2, **tile}})
+        assert kernel.valid(problem, config, H200.limits)
+        (launch,) = stood_in(kernel, problem, config, H200.limits)
+        print("spilled", compiled_launch(launch, launch.warmup(), loaded=False).spilled_bytes)
+"""
+
+
+def test_windows_in_pairs_up_to_the_limit_and_single_elements_up_to_56_registers_spill_none() -> None:
+    """A stem's windows take 80 registers of a thread, in pairs; those of odd rows 56, read one by one."""
+    cases = [
+        (60, 3, 7, {"BLOCK_M": 128, "BLOCK_N": 64, "BLOCK_K": 32}),
+        (61, 5, 6, {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32}),
+    ]
+    assert printed(dedent(SPILLED).format(cases=cases)).splitlines()[-2:] == ["spilled 0", "spilled 0"]
+
+
 def test_windows_are_loaded_two_elements_at_once_to_the_registers_of_the_products() -> None:
     """A thread loads 80 pairs of the elements of 128 windows, 160 each, for 10 steps of two products."""
     assert printed(dedent(COMPILED)).splitlines()[-1] == "found ld.global.b32 80 wgmma.mma_async 20"
