@@ -12,7 +12,7 @@ from helpers import H200, toy
 
 from tuner import catalog
 from tuner.errors import KernelFault
-from tuner.kernels.spec import Kernel, Knob, Limits, Problem
+from tuner.kernels.spec import Config, Kernel, Knob, Limits, Problem
 from tuner.search.refusals import none_feasible, refusal, refusals
 from tuner.search.space import feasible
 
@@ -110,6 +110,14 @@ def test_a_config_of_no_part_is_not_refused_by_a_rule() -> None:
     kernel = replace(DOUBLE, parts=({"BLOCK": (256,)},))
     config = kernel.signature.config({"BLOCK": 512, "num_warps": 4, "num_stages": 1})
     assert refusal(kernel, PROBLEM, config, H200.limits) == "in none of the kernel's parts"
+
+
+def test_a_config_of_an_older_kernel_is_not_given_to_a_rule() -> None:
+    config = DOUBLE.signature.config({"BLOCK": 512, "num_warps": 4, "num_stages": 1})
+    older = Config({name: value for name, value in config.items() if name != "BLOCK"}, "")
+    assert refusal(with_rules(block_fits), PROBLEM, older, H200.limits) == (
+        "a config of another kernel: one of the two has no BLOCK"
+    )
 
 
 @pytest.mark.parametrize(

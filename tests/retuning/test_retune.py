@@ -247,7 +247,7 @@ class TestBroken:
         names = [name for name in SPACE.comparison.contenders if name != night.served.text]
         finding = night(replace(gone, comparison=SPACE.comparison.among(names)))
         assert outcome(finding) == (Cause.BROKEN, Action.REPLACED)
-        assert finding.error.startswith("infeasible: ")
+        assert finding.error == f"infeasible: now not among the configs that {gone.name} recorded"
 
 
 class TestNewChoices:

@@ -129,7 +129,8 @@ def _compare(
         return _without_rounds(subject, Change.NOT_MEASURED, text)
     configs = [config for config in _contenders(subject, target) if config in target.space]
     if subject.config not in configs:
-        return _without_rounds(subject, Change.NOT_MEASURED, "its config is not feasible any more")
+        text = f"its config is not feasible any more: {target.why_not(subject.config)}"
+        return _without_rounds(subject, Change.NOT_MEASURED, text)
     with ExitStack() as stack:
         here = target.measurer()
         stack.callback(here.close)

@@ -152,8 +152,8 @@ class Retuning:
         """Return the check of an answer; None if it was stopped."""
         how, config = self._how, subject.config
         if config not in target.space:
-            why = "the kernel's constraints or the card's limits refuse it now"
-            return broken(Measurement(config, Outcome.INFEASIBLE, error=why), subject.then)
+            why = Measurement(config, Outcome.INFEASIBLE, error=f"now {target.why_not(config)}")
+            return broken(why, subject.then)
         machine = median(self._factors) if len(self._factors) >= how.settings.few else None
         measurer = target.measurer()
         try:

@@ -59,6 +59,8 @@ def refusals(kernel: Kernel, problem: Problem, limits: Limits, step: int = 1) ->
 
 def refusal(kernel: Kernel, problem: Problem, config: Config, limits: Limits) -> str:
     """Return why a config is not in the space."""
+    if lacking := {knob.name for knob in kernel.signature.knobs} ^ config.keys():
+        return f"a config of another kernel: one of the two has no {min(lacking)}"
     refused = kernel.valid.refusal(problem, config, limits)
     return f"refused by {refused}" if refused else "in none of the kernel's parts"
 

@@ -79,6 +79,8 @@ class Target:
     """True if there are more configs than a captured call lists."""
     estimate: Callable[[Config], float] | None = None
     """Return the estimated latency of a config, in us; None if the kernel states no estimate."""
+    why_not: Callable[[Config], str] = lambda config: "not among the feasible configs"
+    """Return why a config is not in the space."""
     signature: Signature | None = None
     """Signature of a recorded space, by which its configs are stored and read; None: the kernel's of today."""
     close: Callable[[], None] = lambda: None
@@ -153,6 +155,7 @@ def recorded_target(space: recorded.RecordedSpace, problem: Problem, policy: str
         flops=space.flops,
         bytes=space.bytes,
         measurer=lambda: recorded.RecordedMeasurer(space),
+        why_not=lambda config: f"not among the configs that {space.name} recorded",
         signature=space.signature,
     )
 
@@ -240,6 +243,7 @@ def gpu_target(
         roofline_limits=limits_for(entry.reference, problem, limits),
         basis=REFERENCE if kernel.definition else AGREEMENT,
         estimate=kernel.estimator(problem, replace(card.limits, gb_per_s=limits.copy_gb_per_s)),
+        why_not=lambda config: refusal(kernel, problem, config, card.limits),
         close=(lambda: None) if held is gpu else held.close,
     )
 
