@@ -14,19 +14,24 @@ from time import time
 
 from tuner.errors import UsageError
 
+SESSION_S = 12 * 3600
+"""Life of a session, in seconds from the sign-in."""
+
 
 @dataclass(frozen=True)
 class AttemptSettings:
     """Limits of wrong tokens."""
 
     wrong: int = 10
-    """Number of wrong tokens of one address within `window_s`, after which it is refused."""
+    """Number of wrong tokens of an address within `window_s`, after which it is refused."""
+    wrong_if_trusted: int = 1000
+    """The same, of an address that sent the right token within `trusted_s`."""
     window_s: int = 60
-    """Time from the first of them until the address is no longer refused, in seconds."""
-    trusted_s: int = 12 * 3600
-    """Time after a right token in which the address is never refused with it, in seconds: that of a session."""
+    """Length of the window in which wrong tokens are counted, in seconds."""
+    trusted_s: int = SESSION_S
+    """Time after a right token in which the address is trusted, in seconds."""
     addresses: int = 4096
-    """Number of addresses of which something is known, 24 bytes each."""
+    """Number of slots for addresses, of 24 bytes each. Addresses that share a slot replace each other."""
 
 
 SETTINGS = AttemptSettings()
@@ -37,8 +42,9 @@ class TooManyAttempts(UsageError):
 
     http_status = 429
 
-    def __init__(self, wrong: int, wait_s: int) -> None:
-        super().__init__(f"at most {wrong} wrong tokens are checked at a time; try again in {wait_s} s")
+    def __init__(self, wrong: int, window_s: int, wait_s: int) -> None:
+        limit = f"an address may send {wrong:,} wrong tokens within {window_s} s"
+        super().__init__(f"{limit}, and this one did; try again in {wait_s} s")
         self.retry_after = {"retry-after": str(wait_s)}
 
 
@@ -52,13 +58,13 @@ class _Known:
 
 
 class WriteToken:
-    """The token of a service. It refuses addresses that send wrong ones.
+    """The token of a service. It refuses addresses that send many wrong ones.
 
     Tokens of a refused address are not compared, so that it learns nothing. Clients may share an address, as behind a
-    proxy, and the guesses of one must not keep out the others: an address that had the right token may always use it.
+    proxy, and the guesses of one should not keep out the others: an address that had the right token may send more.
 
     Args:
-        token: the token; None: there is none.
+        token: the token; None or empty: there is none, and none is right.
         shared: file in which the worker processes of a service count together; None: this process counts alone. Counts
             that two processes write at the same moment may be lost.
         clock: returns seconds since 1970.
@@ -71,7 +77,7 @@ class WriteToken:
         settings: AttemptSettings = SETTINGS,
         clock: Callable[[], float] = time,
     ) -> None:
-        self.text = token
+        self.text = token or None
         self._token = (token or "").encode()
         self._settings, self._clock = settings, clock
         self._key = sha256(self._token).digest()
@@ -90,19 +96,17 @@ class WriteToken:
         now, known = int(self._clock()), self._read(place, name)
         if not 0 <= now - known.since < self._settings.window_s:
             known = _Known(now, 0, known.trusted_at)
-        is_refused = known.wrong >= self._settings.wrong
         is_trusted = 0 <= now - known.trusted_at < self._settings.trusted_s
-        is_right = (is_trusted or not is_refused) and hmac.compare_digest(given.strip(), self._token)
-        if is_right:
-            self._write(place, name, _Known(known.since, known.wrong, now))
-        elif is_refused:
-            raise TooManyAttempts(self._settings.wrong, known.since + self._settings.window_s - now)
-        else:
-            self._write(place, name, _Known(known.since, known.wrong + 1, known.trusted_at))
+        most = self._settings.wrong_if_trusted if is_trusted else self._settings.wrong
+        if known.wrong >= most:
+            raise TooManyAttempts(most, self._settings.window_s, known.since + self._settings.window_s - now)
+        is_right = self.text is not None and hmac.compare_digest(given.strip(), self._token)
+        wrong, trusted_at = (known.wrong, now) if is_right else (known.wrong + 1, known.trusted_at)
+        self._write(place, name, _Known(known.since, wrong, trusted_at))
         return is_right
 
     def _place(self, client: str) -> tuple[int, int]:
-        """Return the place of an address in the table, and its hash. Another one of the same place replaces it."""
+        """Return the offset of an address's slot in bytes, and the hash of the address."""
         name = int.from_bytes(blake2b(_network(client).encode(), key=self._key, digest_size=8).digest())
         return name % self._settings.addresses * _ENTRY.size, name
 
@@ -115,7 +119,7 @@ class WriteToken:
 
 
 _ENTRY = Struct("<QIII4x")
-"""Hash of an address, start of its window, wrong tokens in it, and time of the last right one."""
+"""Hash of an address, start of its window, wrong tokens in it, and time of the last right one; hashes are aligned."""
 
 
 def _table(shared: Path | None, size: int) -> mmap:
@@ -129,9 +133,11 @@ def _table(shared: Path | None, size: int) -> mmap:
 
 
 def _network(client: str) -> str:
-    """Return an address, or the /64 of one of IPv6, which is given to one client."""
+    """Return an address; of IPv6 the /64, which is given to one client, or the IPv4 address that it holds."""
     try:
         address = ip_address(client)
     except ValueError:
         return client
-    return str(int(address) >> 64) if isinstance(address, IPv6Address) else client
+    if not isinstance(address, IPv6Address):
+        return client
+    return str(address.ipv4_mapped or int(address) >> 64)

@@ -27,7 +27,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
-from math import exp, inf, log
+from math import exp, inf, isfinite, log, nan
 from pathlib import Path
 from statistics import geometric_mean, mean
 
@@ -38,7 +38,8 @@ from tuner.db.store import Store
 from tuner.kernels.gemm.default import default
 from tuner.kernels.gemm.estimate import estimate
 from tuner.kernels.shared.product_estimate import COEFFICIENTS, Coefficients
-from tuner.kernels.spec import Config, Limits, Problem
+from tuner.kernels.spec import Config, Limits, Problem, Signature
+from tuner.records import POLICIES, Measurement, Policy
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class FitSettings:
     folds: int = 6
     """Number of parts of the families that are held out in turn."""
     events_us: float = 3.5
-    """Time that a latency by events has over one in a graph, which is what estimates are of."""
+    """Time by which a latency by events exceeds one in a graph, in us. Estimates are of launches in a graph."""
     runs: int = 10_000
     """Number of newest searches that are read from a store."""
     fewest_configs: int = 5
@@ -99,15 +100,13 @@ class Measured:
 
 
 def of_spaces(settings: FitSettings = SETTINGS) -> Iterator[Measured]:
-    """Yield the recorded spaces, whose configs are completed with the knobs of today; each problem is a family."""
+    """Yield the recorded spaces, whose configs are completed with the knobs of today."""
     signature = catalog.load("gemm").signature
     for name in recorded.names():
         if name.startswith("gemm-"):
             space = recorded.load(name)
-            beside = settings.events_us if space.policy.timer == "events" else 0.0
-            ran = (each for each in space.measurements if each.ok)
-            trials = tuple((signature.config(each.config), each.latency_us - beside) for each in ran)
-            yield Measured(space.problem.text, space.problem, space.device.limits, trials)
+            ran = [each for each in space.measurements if each.ok]
+            yield _measured(space.problem, space.device.limits, ran, signature, space.policy, settings)
 
 
 def of_store(file: Path, settings: FitSettings = SETTINGS) -> Iterator[Measured]:
@@ -122,11 +121,27 @@ def of_store(file: Path, settings: FitSettings = SETTINGS) -> Iterator[Measured]
             if len(ran) < settings.fewest_configs:
                 continue
             seen.add(run.problem.text)
-            device, problem = run.provenance.device, signature.problem(run.problem.values)
+            device, policy = run.provenance.device, _POLICIES[run.provenance.policy]
             limits = store.roofline_limits(device)
             card = replace(device.limits, gb_per_s=limits.copy_gb_per_s if limits else 0.0)
-            trials = tuple((signature.config(each.config), each.latency_us) for each in ran)
-            yield Measured(f"{problem['N']} x {problem['K']}", problem, card, trials)
+            yield _measured(signature.problem(run.problem.values), card, ran, signature, policy, settings)
+
+
+_POLICIES = {policy.text: policy for policy in POLICIES.values()}
+
+
+def _measured(
+    problem: Problem,
+    limits: Limits,
+    ran: Iterable[Measurement],
+    signature: Signature,
+    policy: Policy,
+    settings: FitSettings,
+) -> Measured:
+    """Return configs that ran, with their latencies as they would be in a graph. A family has the same N and K."""
+    beside = settings.events_us if policy.timer == "events" else 0.0
+    trials = tuple((signature.config(each.config), each.latency_us - beside) for each in ran)
+    return Measured(f"{problem['N']} x {problem['K']}", problem, limits, trials)
 
 
 def loss(measured: Sequence[tuple[Measured, Sequence[tuple[Config, float]]]], c: Coefficients) -> float:
@@ -212,7 +227,8 @@ def table(rows: Sequence[tuple[Measured, dict[str, float]]], *, each: bool) -> I
             f"1/{part}: {mean(float(figures['place'] < 1 / part) for figures in of_it):.2f}" for part in (4, 8, 16)
         )
         late = max(figures["excess"] for figures in of_it)
-        losses = (f"{head}: {max(f[head] for f in of_it if f[head] < inf):.2f}" for head in ("pick", "default"))
+        known = {head: [f[head] for f in of_it if f[head] < inf] for head in ("pick", "default")}
+        losses = (f"{head}: {max(values, default=nan):.2f}" for head, values in known.items())
         yield (
             f"| within 1 % in the first {', '.join(first)}; largest excess {late:.2f}; most lost: {', '.join(losses)} |"
             + " |" * len(heads)
@@ -221,9 +237,9 @@ def table(rows: Sequence[tuple[Measured, dict[str, float]]], *, each: bool) -> I
 
 def _middle(of_it: Iterable[dict[str, float]], head: str) -> float:
     """Return the geometric mean of ratios, else the mean; of those that are known."""
-    values = [figures[head] for figures in of_it if 0 < figures[head] < inf]
+    values = [figures[head] for figures in of_it if isfinite(figures[head])]
     if not values:
-        return float("nan")
+        return nan
     return geometric_mean(values) if head not in ("configs", "rank", "rank of fast", "place") else mean(values)
 
 
@@ -245,9 +261,9 @@ def _parts(measured: Sequence[Measured]) -> list[frozenset[str]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--fit", nargs="*", metavar="NAME", help="fit these coefficients, or all, with families held out"
-    )
+    names = [each.name for each in fields(Coefficients)]
+    fit = "fit these coefficients, or all, with families held out"
+    parser.add_argument("--fit", nargs="*", metavar="NAME", choices=names, help=fit)
     parser.add_argument("--store", type=Path, nargs="*", default=[], help="stores with searches of gemm")
     parser.add_argument("--only-stores", action="store_true", help="leave the recorded spaces out")
     parser.add_argument("--coefficients", type=Path, help="check these, which --out wrote, in place of today's")

@@ -175,7 +175,7 @@ def search(problems: Sequence[Problem], seconds: float, store: Store) -> None:
         found = tune_several(measured, lanes, Effort.named(budget=seconds), store, events, stop)
     answered = {tuned.problem.text: tuned.error for tuned in found}
     for problem in problems:
-        if why := answered.get(problem.text, "it was not recorded, and there is no GPU here"):
+        if why := answered.get(problem.text, "it was not searched"):
             raise NothingFound(f"{problem.text} has no answer: {why}")
 
 

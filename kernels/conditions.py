@@ -6,7 +6,7 @@ import ast
 import linecache
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
@@ -104,7 +104,7 @@ class _Scope:
                 return self.decided_by(operand, not truth)
             case (ast.BoolOp(op=ast.And(), values=parts), False) | (ast.BoolOp(op=ast.Or(), values=parts), True):
                 return self.decided_by(next(part for part in parts if bool(self.value(part)) is truth), truth)
-            case ast.BoolOp(op=ast.Or(), values=[*_, ast.Call() as last]), False:
+            case ast.BoolOp(op=ast.Or(), values=[*guards, ast.Call() as last]), False if _are_guards(guards):
                 return self._called(last) or self._as_written(node, truth)  # `not SPLIT or can_split(...)`
             case ast.Name(id=name), _ if name in self.assigned:
                 return self.decided_by(self.assigned[name], truth)
@@ -117,17 +117,30 @@ class _Scope:
         return self._as_written(node, truth)
 
     def _called(self, node: ast.Call) -> Condition | None:
-        """Return the condition in the function that an expression calls; None if it is not written in Python."""
+        """Return the condition in the function that an expression calls; None if that is not known."""
+        if any(isinstance(arg, ast.Starred) for arg in node.args) or any(each.arg is None for each in node.keywords):
+            return None
         args = [self.value(arg) for arg in node.args]
         kwargs = {keyword.arg: self.value(keyword.value) for keyword in node.keywords if keyword.arg}
         return deciding_condition(self.value(node.func), *args, **kwargs)
 
     def _as_written(self, node: ast.expr, truth: bool) -> Condition:
-        """Return an expression as a condition."""
+        """Return an expression as a condition.
+
+        Raises:
+            ValueError: its names have changed since: it no longer has that truth.
+        """
+        if bool(self.value(node)) is not truth:
+            raise ValueError(ast.unparse(node))
         text, values = (ast.unparse(change.visit(deepcopy(node))) for change in (_Short(self), _Values(self)))
         known = values if values not in (text, "True", "False") and len(values) <= LONGEST else ""
         says = f"{_cut(text)} is {'true' if truth else 'false'}"
         return Condition(self.function, self.code.co_filename, node.lineno, says, known)
+
+
+def _are_guards(parts: Sequence[ast.expr]) -> bool:
+    """Return whether parts of an `or` only say when its last part matters: `not SPLIT`, `SPLIT == 1`."""
+    return all(isinstance(part, ast.UnaryOp | ast.Compare) for part in parts)
 
 
 class _Short(ast.NodeTransformer):
@@ -212,18 +225,24 @@ def _node_of(code: CodeType) -> ast.Lambda | ast.FunctionDef | None:
     """Return the definition of a function in its file; None if it is not there, or several lambdas are on its line."""
     found = [
         node
-        for node in _definitions(code.co_filename)
+        for node in _definitions(_source(code.co_filename))
         if code.co_firstlineno in (node.lineno, *(each.lineno for each in getattr(node, "decorator_list", ())))
         and getattr(node, "name", "<lambda>") == code.co_name
     ]
     return found[0] if len(found) == 1 else None
 
 
+def _source(file: str) -> str:
+    """Return the text of a file as it is now."""
+    linecache.checkcache(file)
+    return "".join(linecache.getlines(file))
+
+
 @lru_cache(maxsize=64)
-def _definitions(file: str) -> tuple[ast.Lambda | ast.FunctionDef, ...]:
-    """Return all functions of a file; none if it cannot be read as Python."""
+def _definitions(source: str) -> tuple[ast.Lambda | ast.FunctionDef, ...]:
+    """Return all functions of a source; none if it is not Python."""
     try:
-        tree = ast.parse("".join(linecache.getlines(file)))
+        tree = ast.parse(source)
     except SyntaxError:
         return ()
     return tuple(node for node in ast.walk(tree) if isinstance(node, ast.Lambda | ast.FunctionDef))

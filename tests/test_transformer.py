@@ -39,7 +39,7 @@ def test_all_problems_are_searched_in_one_go(sqlite_store: Store) -> None:
     problems = [softmax.problem({"M": 8192}), transpose.problem({"M": 8192, "dtype": "fp32"})]
     search(problems, 1.0, sqlite_store)
     assert {stored.answer.problem for stored in sqlite_store.answers()} == {*problems}
-    with pytest.raises(NothingFound, match=r"^softmax M=8193 .* has no answer: it was not recorded"):
+    with pytest.raises(NothingFound, match=r"^softmax M=8193 .* has no answer: it was not searched"):
         search([*problems, softmax.problem({"M": 8193})], 1.0, sqlite_store)
 
 

@@ -18,7 +18,7 @@ from itsdangerous import BadSignature, TimestampSigner, URLSafeTimedSerializer
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tuner.api.attempts import WriteToken
+from tuner.api.attempts import SESSION_S, WriteToken
 from tuner.api.guard import client_of
 from tuner.api.pages.site import Flash, Visitor
 from tuner.errors import UsageError
@@ -28,7 +28,7 @@ from tuner.errors import UsageError
 class SessionSettings:
     """Lifetimes."""
 
-    session_s: int = 12 * 3600
+    session_s: int = SESSION_S
     """Life of a session, in seconds from the sign-in."""
     form_s: int = 3600
     """Age above which a form is stale, in seconds."""

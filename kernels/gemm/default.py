@@ -130,7 +130,7 @@ def by_stream(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
 
     Of 16 columns a program, steps are as deep as that allows: two programs of 512 for each multiprocessor, or three of
     256. Three programs of 32 columns take up to twice as many. With a short K, which `streamed` reads in too few steps,
-    `tiles` have all of it in flight.
+    `tiles` have three steps of 256 in flight.
     """
     K, few = problem["K"], cdiv(problem["N"], 16)
     is_wide = few > SETTINGS.stream_programs * limits.sm_count

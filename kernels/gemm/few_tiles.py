@@ -28,7 +28,7 @@ class FewTilesSettings:
     programs: int = 4
     """Most programs for each multiprocessor."""
     gain: float = 1.06
-    """Least estimated speedup over the config found so far for which slices of tiles are used."""
+    """Least speedup over the config found so far for which slices of tiles are used; by estimates with margins."""
     sides: tuple[int, ...] = (16, 32, 64, 128)
     """Rows and columns of a tile."""
     depths: tuple[int, ...] = (64, 128, 256)

@@ -92,7 +92,7 @@ AS_IT_LIES: Mapping[str, tuple[Value, ...]] = {"ALIGN": (False,)}
 DEFAULTS: Mapping[str, Value] = {**WITHOUT_ROLES, "ALIGN": False}
 """Values of the knobs that a variant does not use."""
 PLAIN: Mapping[str, Value] = {**DEFAULTS, "GROUP_M": 1, "SPLIT_K": 1, "STORES": 1}
-"""Values of the knobs that most rules of the default leave alone: whole tiles, in rows, each stored at once."""
+"""Usual values of the knobs that a rule does not set: no slices, one row of tiles at a time, one store for each."""
 
 _ROLES: Mapping[str, tuple[Value, ...]] = {
     "BLOCK_K": (64, 128),

@@ -130,12 +130,12 @@ def _tiles(
 
 @dataclass(frozen=True)
 class ChoiceSettings:
-    """When the estimate chooses a config, and how it is read."""
+    """Settings of the choice by estimate."""
 
     slices: float = 1.03
     """Factor on the estimates of slices, which err most."""
     least_rows: int = 17
-    """Rows and columns of the product from which it chooses. The rules are good for fewer."""
+    """Fewest rows and columns of a product whose config the estimate chooses; the rules choose below."""
 
 
 CHOICE = ChoiceSettings()

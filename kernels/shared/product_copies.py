@@ -66,9 +66,9 @@ def of_copies(
         as_it_lies: the default without copies.
         aligned: returns the default of the problem with aligned rows.
     """
-    us = op.estimate(problem, as_it_lies, limits).us
     if as_it_lies["VARIANT"] == "vectors":
         return as_it_lies
+    us = op.estimate(problem, as_it_lies, limits).us
     choices = [(us * (SETTINGS.short if us < SETTINGS.short_us else 1.0), as_it_lies)]
     for config in all_copied(op, problem, aligned(), limits):
         choices.append((op.estimate(problem, config, limits).us, config))

@@ -107,7 +107,7 @@ class Coefficients:
     mma_step_cycles: float = 31.7
     """Cycles of a step by single warps, beside its products."""
     pointer_cycles: float = 4.89
-    """Cycles of a load of 16 bytes that a thread starts itself."""
+    """Cycles of a load that a thread starts itself."""
     short_cycles: float = 12.0
     """Cycles that a multiprocessor takes to issue one load instruction of a warp, of less than 16 bytes a thread."""
     store_cycles: float = 9.5
@@ -185,7 +185,7 @@ class _Estimate:
         self._has_roles, self._stays, self._warps = way.tile is not None, way.stays, way.warps
         most = ALIGNED_BYTES // self._size
         self._at_once = way.at_once or (most, most)
-        staged = 1 if self._by_element(min(self._at_once)) else way.stages - 1
+        staged = 1 if min(self._at_once) * self._size < 4 else way.stages - 1
         self._ahead: float = 2 if way.streamed else max(1, staged)
         self._parts, self._group_m = 1, way.group_m
         M, N, K = way.sizes
@@ -315,10 +315,6 @@ class _Estimate:
             loads = block * self._k / elements / threads
             cycles += loads * self._c.pointer_cycles
         return cycles
-
-    def _by_element(self, elements: int) -> bool:
-        """Return whether a load of `elements` has fewer than 4 bytes, and so is not asynchronous."""
-        return elements * self._size < 4
 
     def _load_cycles(self) -> float:
         """Return the cycles of a step's loads from L2. What several neighbours load, all of them get at once."""

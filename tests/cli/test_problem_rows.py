@@ -79,8 +79,8 @@ def test_the_document_of_several_problems_has_the_means_of_each_range(
     rows = [searched(store, 64, H200), searched(store, 65, H200, vendor_us=80.0)]
     ended(Suite("toys", tuple(Entry("toy", TOY, row.problem) for row in rows)), rows, 1.0, store, as_json=True)
     speedups = json.loads(capsys.readouterr().out)["speedups"]
-    assert [each["speedup"] for each in speedups] == ["untuned x torch", "tuned x torch", "untuned x tuned"]
-    assert {(each["device"], each["of"], each["problems"]) for each in speedups} == {("nvidia-h200", "toy", 2)}
+    assert [each["label"] for each in speedups] == ["untuned x torch", "tuned x torch", "untuned x tuned"]
+    assert {(each["device"], each["group"], each["problems"]) for each in speedups} == {("nvidia-h200", "toy", 2)}
     assert (speedups[1]["least"], speedups[1]["least_problem"]) == (pytest.approx(0.8), "toy N=65 dtype=fp32")
 
 

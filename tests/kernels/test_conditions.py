@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -122,6 +123,65 @@ def test_what_is_not_known_is_left_out(tmp_path: Path) -> None:
     assert (found.function, found.line, found.text, found.values) == ("gone", 2, "", "")
     assert deciding_condition(partial(in_turn, SMALL), CONFIG) is None
     assert deciding_condition(sorted, [1]) is None
+
+
+def reassigned(problem: Values, config: Values) -> Any:
+    block = config["BLOCK"]
+    fits = block <= problem["N"]
+    block //= 8
+    return fits
+
+
+def reassigned_in_a_branch(problem: Values, config: Values) -> Any:
+    block = config["BLOCK"]
+    if block > problem["N"]:
+        block = problem["N"]
+        return False
+    return block
+
+
+def unpacked(problem: Values, config: Values) -> Any:
+    given = {"most": 64}
+
+    def fits(config: Values, most: int = 1000) -> Any:
+        return config["BLOCK"] <= most
+
+    return fits(config, **given)
+
+
+@pytest.mark.parametrize(
+    ("rule", "text"),
+    [(reassigned, ""), (reassigned_in_a_branch, ""), (unpacked, "fits(config, **given) is false")],
+)
+def test_no_condition_is_stated_that_does_not_hold(rule: Callable[..., bool], text: str) -> None:
+    """The names have changed since it was evaluated, or arguments of a call are not known."""
+    found = deciding_condition(rule, SMALL, CONFIG)
+    assert found is not None
+    assert (found.text, found.values) == (text, "")
+
+
+def test_either_of_two_functions_that_would_do_is_shown() -> None:
+    def wide(config: Values) -> Any:
+        return config["VARIANT"] == "wide"
+
+    def single(config: Values) -> Any:
+        return config["SPLIT"] == 1
+
+    found = deciding_condition(lambda config: wide(config) or single(config), CONFIG)
+    assert found is not None
+    assert found.text == "wide(config) or single(config) is false"
+
+
+def test_the_source_is_that_of_the_file_as_it_is_now(tmp_path: Path) -> None:
+    file = tmp_path / "rule.py"
+    for most in (64, 32):
+        file.write_text(f"def rule(config):\n    return config['BLOCK'] <= {most}\n")
+        os.utime(file, (most, most))
+        made: dict[str, Any] = {}
+        exec(compile(file.read_text(), str(file), "exec"), made)
+        found = deciding_condition(made["rule"], CONFIG)
+        assert found is not None
+        assert (found.text, found.values) == (f"BLOCK <= {most} is false", f"256 <= {most}")
 
 
 def test_a_profiler_that_runs_is_put_back() -> None:

@@ -9,13 +9,13 @@ from rich.table import Table
 
 from tuner.cli.grid import Output, print_table
 from tuner.kernels.spec import Dim
-from tuner.tuning.spread import BARS, AnyRow, Spread, by_device, groups
+from tuner.tuning.spread import BARS, RowT, Spread, by_device, groups
 
 
 def print_spreads(
-    rows: Sequence[AnyRow],
+    rows: Sequence[RowT],
     ranged: Mapping[str, Dim],
-    spreads: Callable[[Sequence[AnyRow]], Iterable[tuple[str, Spread]]],
+    spreads: Callable[[Sequence[RowT]], Iterable[tuple[str, Spread]]],
     console: Output,
 ) -> None:
     """Print the means of each card and op, of the op's ranges, and of all ops of the card.

@@ -122,7 +122,8 @@ class GuardedKernels:
         limits = cards.describe(device).limits
         return self._tried(
             lambda: str(kernel.valid.refusal(problem, config, limits) or ""),
-            *(problem, config),
+            problem,
+            config,
             otherwise="a constraint that raises an error",
         )
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from itertools import islice, product
+from itertools import product
 from math import prod
+from random import Random
 
 from tuner.kernels.rules import Refusal
 from tuner.kernels.spec import Config, Kernel, Limits, Problem, Value
@@ -21,15 +22,16 @@ def none_feasible(kernel: Kernel, problem: Problem, card: str, limits: Limits, m
 
     Args:
         card: name of the card.
-        most: number of configs above which equally spaced ones stand for all.
+        most: number of configs above which a random sample of as many stands for all.
     """
-    counts, step = Counter[tuple[str, str]](), _step(kernel, most)
+    total = _size(kernel)
+    counts, share = Counter[tuple[str, str]](), max(1.0, total / most)
     details = dict[tuple[str, str], Counter[str]]()
-    for refusal, count in refusals(kernel, problem, limits, step).items():
+    for refusal, count in refusals(kernel, problem, limits, min(total, most)).items():
         kind = refusal.constraint, refusal.condition
-        counts[kind] += count * step
+        counts[kind] += round(count * share)
         details.setdefault(kind, Counter())[refusal.detail] += count
-    about = "about " if step > 1 else ""
+    about = "about " if share > 1 else ""
     named = [
         f"{about}{count:,} refused by {_example(*kind, details[kind])}"
         for kind, count in counts.most_common(MOST_SHOWN)
@@ -43,14 +45,18 @@ def none_feasible(kernel: Kernel, problem: Problem, card: str, limits: Limits, m
     )
 
 
-def refusals(kernel: Kernel, problem: Problem, limits: Limits, step: int = 1) -> Counter[Refusal]:
+def refusals(kernel: Kernel, problem: Problem, limits: Limits, most: int | None = None) -> Counter[Refusal]:
     """Return the number of configs that each constraint is the first to refuse.
 
     Args:
-        step: 1 for all combinations of choices, 2 for every other one, and so on.
+        most: size of a random sample of the combinations of choices; None: all of them.
     """
+    combinations: Iterator[Mapping[str, Value]] = _combinations(kernel)
+    if most is not None:
+        sampled = set(Random(0).sample(range(_size(kernel)), most))
+        combinations = (values for nth, values in enumerate(combinations) if nth in sampled)
     counts: Counter[Refusal] = Counter()
-    for values in islice(_combinations(kernel), 0, None, step):
+    for values in combinations:
         refused = kernel.valid.refusal(problem, values, limits)
         if refused is not None:
             counts[refused] += 1
@@ -59,10 +65,13 @@ def refusals(kernel: Kernel, problem: Problem, limits: Limits, step: int = 1) ->
 
 def refusal(kernel: Kernel, problem: Problem, config: Config, limits: Limits) -> str:
     """Return why a config is not in the space."""
-    if lacking := {knob.name for knob in kernel.signature.knobs} ^ config.keys():
-        return f"a config of another kernel: one of the two has no {min(lacking)}"
+    knobs = {knob.name: knob.choices for knob in kernel.signature.knobs}
+    if lacking := knobs.keys() ^ config.keys():
+        return f"the knob {min(lacking)} is in only one of the config and the kernel"
+    if not any(all(config[name] in part.get(name, knobs[name]) for name in knobs) for part in kernel.parts):
+        return "in none of the kernel's parts"
     refused = kernel.valid.refusal(problem, config, limits)
-    return f"refused by {refused}" if refused else "in none of the kernel's parts"
+    return f"refused by {refused}" if refused else "feasible"
 
 
 def _combinations(kernel: Kernel) -> Iterator[Mapping[str, Value]]:
@@ -73,11 +82,10 @@ def _combinations(kernel: Kernel) -> Iterator[Mapping[str, Value]]:
             yield dict(zip(choices, choice, strict=True))
 
 
-def _step(kernel: Kernel, most: int) -> int:
-    """Return the distance of the combinations of choices that are looked at."""
+def _size(kernel: Kernel) -> int:
+    """Return the number of combinations of choices."""
     knobs = kernel.signature.knobs
-    combinations = sum(prod(len(part.get(knob.name, knob.choices)) for knob in knobs) for part in kernel.parts)
-    return -(-combinations // most)
+    return sum(prod(len(part.get(knob.name, knob.choices)) for knob in knobs) for part in kernel.parts)
 
 
 def _example(constraint: str, condition: str, details: Counter[str]) -> str:

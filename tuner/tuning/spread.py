@@ -12,10 +12,10 @@ from tuner.kernels.spec import Dim, Problem
 from tuner.suites.suite import Suite
 
 BARS = (1.0, 0.95)
-"""Speed-ups over the vendor below which a summary counts rows."""
+"""Speed-ups below which a summary counts problems."""
 
 
-class OfProblem(Protocol):
+class ProblemRow(Protocol):
     """A row of a table: the outcome of a problem on a card."""
 
     @property
@@ -27,7 +27,7 @@ class OfProblem(Protocol):
         ...
 
 
-AnyRow = TypeVar("AnyRow", bound=OfProblem)
+RowT = TypeVar("RowT", bound=ProblemRow)
 
 
 @dataclass(frozen=True)
@@ -65,28 +65,28 @@ class Spread:
         }
 
 
-def by_device(rows: Sequence[AnyRow]) -> dict[str, list[AnyRow]]:
+def by_device(rows: Sequence[RowT]) -> dict[str, list[RowT]]:
     """Return the rows of each card, by the ids of the cards."""
     return {device: [row for row in rows if row.device == device] for device in sorted({row.device for row in rows})}
 
 
-def by_op(rows: Sequence[AnyRow]) -> dict[str, list[AnyRow]]:
+def by_op(rows: Sequence[RowT]) -> dict[str, list[RowT]]:
     """Return the rows of each op, in the order of the first row of each."""
     ops = dict.fromkeys(row.problem.op for row in rows)
     return {op: [row for row in rows if row.problem.op == op] for op in ops}
 
 
-def by_range(rows: Sequence[AnyRow], dim: Dim | None) -> dict[str, list[AnyRow]]:
+def by_range(rows: Sequence[RowT], dim: Dim | None) -> dict[str, list[RowT]]:
     """Return the rows of each range of a dim, the smallest sizes first; nothing if they are in a single one."""
     if dim is None:
         return {}
-    ranges: dict[str, list[AnyRow]] = {}
+    ranges: dict[str, list[RowT]] = {}
     for size, row in sorted(((row.problem[dim.name], row) for row in rows), key=lambda pair: pair[0]):
         ranges.setdefault(dim.range_of(size), []).append(row)
     return ranges if len(ranges) > 1 else {}
 
 
-def groups(rows: Sequence[AnyRow], ranged: Mapping[str, Dim]) -> Iterator[tuple[str, Sequence[AnyRow]]]:
+def groups(rows: Sequence[RowT], ranged: Mapping[str, Dim]) -> Iterator[tuple[str, Sequence[RowT]]]:
     """Yield the rows of each op under its name, those of each of its ranges, and all if there are several ops."""
     ops = by_op(rows)
     for op, of_it in ops.items():

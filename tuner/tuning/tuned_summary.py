@@ -35,7 +35,7 @@ def document(rows: Sequence[Tuned], ranged: Mapping[str, Dim]) -> list[dict[str,
         ranged: the dim of each op by whose ranges its rows are grouped.
     """
     return [
-        {"device": device, "of": group, "speedup": label, **spread.as_json()}
+        {"device": device, "group": group, "label": label, **spread.as_json()}
         for device, on_it in by_device(rows).items()
         for group, of_it in groups(on_it, ranged)
         for label, spread in spreads(of_it).items()
