@@ -259,7 +259,7 @@ def test_the_memory_of_the_task_before_is_free(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_racy_config_is_never_the_answer_of_thirty_searches() -> None:
     """Half of the space is wrong in one launch of five, and as fast as the rest: without a recheck, the answer of one
-    search in two is wrong."""
+    search in three is wrong."""
     random.seed(9)
     task = Task(toy("on_torch"), KERNEL.signature.problem({"N": 64}), H200.limits)
     space = [config(fault, block) for fault in ("none", "racy") for block in (64, 128, 256, 512)]
