@@ -19,9 +19,6 @@ from tuner.measure.timed_vendors import VendorSettings
 from tuner.measure.worker import Worker, serve
 from tuner.records import Comparison, Evidence, Measurement
 
-EAGER = VendorSettings(backend="eager")
-"""Settings with which `torch.compile` compiles nothing: that would take seconds."""
-
 
 class HostClock(Clock):
     """Clock of the host, which is the device here."""
@@ -71,8 +68,9 @@ def on_cpu(
     monitor: CardMonitor | None = None,
     rounds: RoundsSettings = ROUNDS_SETTINGS,
 ) -> Worker:
-    """Return a worker on the CPU, where `torch.compile` compiles nothing."""
-    return Worker(task, tell, monitor=monitor, device="cpu", clock=HostClock(), rounds=rounds, vendors=EAGER)
+    """Return a worker on the CPU, where `torch.compile` compiles nothing: that would take seconds."""
+    eager = VendorSettings(backend="eager")
+    return Worker(task, tell, monitor=monitor, device="cpu", clock=HostClock(), rounds=rounds, vendors=eager)
 
 
 class InProcess:

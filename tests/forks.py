@@ -171,9 +171,6 @@ def _load(module: str) -> None:
         from tuner.measure.compile import _do_once
 
         _do_once()
-    if "cpu_worker" in sys.modules:  # a worker imports both for its first vendor, in 2 s
-        import torch._dynamo
-        import torch._inductor.config  # noqa: F401
 
 
 def become(request: dict[str, Any], out: int, errors: int, *pipe: int) -> NoReturn:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from cpu_worker import EAGER, HostClock
+from cpu_worker import HostClock
 
 from tuner.measure.clock import Run, Timer
 from tuner.measure.messages import Task
@@ -23,7 +23,7 @@ class FactorClock(HostClock):
 
 
 def stated(task: Task, tell: Callable[[Any], None]) -> Worker:
-    return Worker(task, tell, device="cpu", clock=FactorClock(), vendors=EAGER)
+    return Worker(task, tell, device="cpu", clock=FactorClock())
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from cpu_worker import EAGER, StatedClock
+from cpu_worker import StatedClock
 
 from tuner.measure.messages import Task
 from tuner.measure.processes import connect, die_with, parent
@@ -14,7 +14,7 @@ from tuner.measure.worker import Worker, serve
 
 
 def telling(task: Task, tell: Callable[[Any], None]) -> Worker:
-    return Worker(task, tell, device="cpu", clock=StatedClock(1), vendors=EAGER)
+    return Worker(task, tell, device="cpu", clock=StatedClock(1))
 
 
 if __name__ == "__main__":

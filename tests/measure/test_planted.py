@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from cpu_worker import EAGER, InProcess, StatedClock
+from cpu_worker import InProcess, StatedClock
 from helpers import H200, toy
 
 from tuner import catalog
@@ -31,7 +31,7 @@ def problem(seed: int, **given: object) -> Problem:
 
 def in_process(asked: Problem, seed: int) -> InProcess:
     task = Task(toy("planted"), asked, H200.limits)
-    return InProcess(Worker(task, lambda message: None, device="cpu", clock=StatedClock(seed), vendors=EAGER), seed)
+    return InProcess(Worker(task, lambda message: None, device="cpu", clock=StatedClock(seed)), seed)
 
 
 @pytest.fixture

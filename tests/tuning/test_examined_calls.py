@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import pytest
 from calls import blocks, call_of, configs, tensor
-from cpu_worker import EAGER, InProcess, StatedClock, on_cpu
+from cpu_worker import InProcess, StatedClock, on_cpu
 from helpers import H200, toy
 from scripted import ScriptedMeasurer
 
@@ -241,7 +241,7 @@ def test_no_planted_config_is_the_answer(seed: int, tmp_path: Path) -> None:
     document.write(replace(call, examined=examined), path)
     kernel, problem = catalog.resolve(str(path)), problem_of_call(call)
     task = Task(str(path), problem, H200.limits)
-    measurer = InProcess(Worker(task, lambda message: None, device="cpu", clock=StatedClock(seed), vendors=EAGER), seed)
+    measurer = InProcess(Worker(task, lambda message: None, device="cpu", clock=StatedClock(seed)), seed)
     space = list(FeasibleSpace.of(kernel, problem, H200.limits))
     result = search(space, kernel.default_config(problem, H200.limits), measurer, seed=seed, sampler="random")
     assert result.verdict is not None
