@@ -91,9 +91,8 @@ def create_app(
         redirect_slashes=False,
     )
     _add_error_handlers(app, metrics)
-    listed, of_the_past = lists(store, lookups, threads), past(store, lookups, threads)
-    app.include_router(listed)
-    app.include_router(of_the_past)
+    # To include the routers would make each of their routes twice.
+    app.router.routes += [*lists(store, lookups, threads).routes, *past(store, lookups, threads).routes]
     _add_health(app, watcher, metrics, settings.max_age_s)
 
     async def many(request: Request) -> Response:
@@ -106,7 +105,7 @@ def create_app(
         *shown.routes,
     ]
     _describe(app, watcher)
-    paths = frozenset(str(getattr(route, "path", "")) for route in (*app.routes, *listed.routes, *of_the_past.routes))
+    paths = frozenset(str(getattr(route, "path", "")) for route in app.routes)
     app.add_middleware(
         Guard, token=write_token, metrics=metrics, paths=paths, log=log, max_body_bytes=settings.max_body_bytes
     )

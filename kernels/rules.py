@@ -59,7 +59,11 @@ class Rules:
         """Return whether a config is feasible."""
         if _threads(config, limits) > limits.threads_per_block:
             return False
-        return all(_allows(rule(problem, config, limits)) for rule in self._rules)
+        for rule in self._rules:  # a loop, since millions of configs are asked for
+            result = rule(problem, config, limits)
+            if result is not True and not _allows(result):
+                return False
+        return True
 
     def refusal(self, problem: Problem, config: Mapping[str, Any], limits: Limits) -> Refusal | None:
         """Return the first constraint that refuses a config, and why; None if the config is feasible."""

@@ -4,6 +4,9 @@ Without `-m gpu`, Triton kernels run under its interpreter, which is decided whe
 numpy compute with one thread: each core has a test process of its own, and threads of several processes on the same
 cores wait for each other. Tests that show a terminal show one that can move its cursor, whatever the tests are started
 from. The default database lies in a folder of the run, never in that of the user.
+
+Bytecode is kept, whatever the environment asks: hundreds of tests start a Python of their own, which would compile our
+modules again.
 """
 
 import gc
@@ -28,6 +31,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ["TERM"] = "xterm"
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     home = tempfile.TemporaryDirectory(prefix="tuner-tests-")
     config.add_cleanup(home.cleanup)
     os.environ["XDG_DATA_HOME"] = home.name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
 from math import inf, prod
 from pathlib import Path
 from time import monotonic, sleep
@@ -14,13 +15,12 @@ from stated_tests import stated_tests
 
 from tuner import catalog
 from tuner.errors import KernelFault, UsageError
-from tuner.kernels.spec import Config, Kernel, Limits, Problem, Signature
+from tuner.kernels.spec import Config, Kernel, Limits, Problem, Signature, Value
 from tuner.records import Device
-from tuner.search.space import feasible
 
 TOYS = Path(__file__).parent / "toys"
-_DRAWS = 100
-"""Random draws for each feasible config that is wanted, at most; then the space is enumerated."""
+_DRAWS = 1000
+"""Random draws for each feasible config that is wanted, at most; then the space of 10^5 combinations is enumerated."""
 _ODD = (1, 127, 3, 129, 64, 300, 1)
 """Sizes of the dims of an op that states no test problems."""
 _SETS = 24
@@ -56,19 +56,31 @@ def able(op: str, limits: Limits) -> bool:
     return True
 
 
-def drawn(kernel: Kernel, problem: Problem, limits: Limits, count: int, seed: int = 0) -> list[Config]:
-    """Return `count` feasible configs by seed, or all of a smaller space."""
+def drawn(
+    kernel: Kernel, problem: Problem, limits: Limits, count: int, seed: int = 0, given: Mapping[str, Value] = {}
+) -> list[Config]:
+    """Return `count` feasible configs by seed, or all if there are fewer; `given` are values that each of them has."""
     dice = random.Random(seed)
     found: dict[Config, None] = {}
-    for _ in range(_DRAWS * count):
-        part = dice.choice(kernel.parts)
-        values = {knob.name: dice.choice(part.get(knob.name, knob.choices)) for knob in kernel.signature.knobs}
+    parts = _parts(kernel, given)
+    combinations = sum(prod(map(len, part.values())) for part in parts)
+    for _ in range(min(_DRAWS * count, combinations // 4)):
+        part = dice.choice(parts)
+        values = {name: dice.choice(choices) for name, choices in part.items()}
         if kernel.valid(problem, values, limits):
             found[kernel.signature.config(values)] = None
             if len(found) == count:
                 return list(found)
-    space = list(feasible(kernel, problem, limits))
+    every = (dict(zip(part, choice, strict=True)) for part in parts for choice in product(*part.values()))
+    space = [kernel.signature.config(values) for values in every if kernel.valid(problem, values, limits)]
     return dice.sample(space, min(count, len(space)))
+
+
+def _parts(kernel: Kernel, given: Mapping[str, Value]) -> list[dict[str, tuple[Value, ...]]]:
+    """Return the choices of each knob in each part that has the given values."""
+    parts = [{knob.name: part.get(knob.name, knob.choices) for knob in kernel.signature.knobs} for part in kernel.parts]
+    having = [part for part in parts if all(value in part[name] for name, value in given.items())]
+    return [{**part, **{name: (value,) for name, value in given.items()}} for part in having]
 
 
 def wrongness(

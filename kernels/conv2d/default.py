@@ -123,6 +123,8 @@ def of_tiles(
                 continue
             wasteful = block_k * found.steps[block_k] > SETTINGS.waste * found.least or num_warps < most
             for slices in splits:
+                if slices > 1 and slices * 2 > found.steps[block_k]:
+                    break  # `worth_slicing` refuses these and all after them
                 sliced = config | {"SPLIT_K": slices}
                 yield wasteful, cost(problem, sliced, limits, found, count * slices), sliced
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from textwrap import dedent
+from types import MappingProxyType
 
 import pytest
 from forks import printed
@@ -28,7 +29,7 @@ from helpers import (
     usual,
     wrongness,
 )
-from stated_tests import KERNELS, Planted, stated_tests
+from stated_tests import KERNELS, Planted, Values, stated_tests
 from triton.runtime.interpreter import InterpretedFunction
 
 import tuner
@@ -172,10 +173,10 @@ def runnable(kernel: Kernel, problem: Problem, config: Config) -> bool:
     return all(interpreted) and stated_tests(kernel.op).interpretable(config)
 
 
-def some(kernel: Kernel, problem: Problem, count: int) -> list[Config]:
-    """Return the default and configs by seed that the interpreter runs."""
+def some(kernel: Kernel, problem: Problem, count: int, given: Values = MappingProxyType({})) -> list[Config]:
+    """Return the default and configs by seed that the interpreter runs; `given` are values that each of them has."""
     found = dict[Config, None]()
-    for config in default_and_drawn(kernel, problem):
+    for config in default_and_drawn(kernel, problem, given):
         if config not in found and runnable(kernel, problem, config):
             found[config] = None
             if len(found) == count:
@@ -183,10 +184,12 @@ def some(kernel: Kernel, problem: Problem, count: int) -> list[Config]:
     return list(found)
 
 
-def default_and_drawn(kernel: Kernel, problem: Problem) -> Iterator[Config]:
+def default_and_drawn(kernel: Kernel, problem: Problem, given: Values) -> Iterator[Config]:
     """Yield the default, and only if more are wanted draw configs, which takes longer."""
-    yield kernel.default_config(problem, B200.limits)
-    yield from drawn(kernel, problem, B200.limits, 8, seed=len(problem.text))
+    default = kernel.default_config(problem, B200.limits)
+    if given.items() <= default.items():
+        yield default
+    yield from drawn(kernel, problem, B200.limits, 8, seed=len(problem.text), given=given)
 
 
 def interpreted(op: str) -> list[Problem]:
@@ -238,7 +241,7 @@ def test_the_check_finds_a_planted_bug(op: str, bug: Planted, tmp_path: Path) ->
     """The kernel without the bug passes. Ops that the interpreter does not run are tested on a card."""
     kernel = catalog.load(op)
     problem = kernel.signature.problem(bug.problem)
-    configs = [config for config in some(kernel, problem, 9) if bug.config.items() <= config.items()][:2]
+    configs = some(kernel, problem, 2, bug.config)
     wrong = bug.kernel(op, tmp_path)
     assert wrong.definition == kernel.definition
     if not configs:
@@ -246,7 +249,7 @@ def test_the_check_finds_a_planted_bug(op: str, bug: Planted, tmp_path: Path) ->
     for config in configs:
         error, allowed = wrongness(kernel, problem, config, "cpu")
         assert error <= allowed, config
-    found = [wrongness(wrong, problem, config, "cpu") for config in configs]
+    found = (wrongness(wrong, problem, config, "cpu") for config in configs)
     assert any(not error <= allowed for error, allowed in found)
 
 
@@ -289,15 +292,16 @@ def test_every_way_through_gemm_is_interpreted() -> None:
 COMPILE_ALL = """
     import sys
     sys.path.insert(0, {tests!r})
-    from helpers import H200, drawn
+    from helpers import H200
     from tuner import catalog
     from tuner.measure.compile import compile_config
+    from tuner.search.space import feasible
 
     kernel = catalog.load({op!r})
     chosen = [kernel.signature.problem(values) for values in {problems!r}]
     found = {{}}
     for problem in chosen:
-        for config in drawn(kernel, problem, H200.limits, count=500):
+        for config in feasible(kernel, problem, H200.limits):
             found.setdefault((config["VARIANT"], config["SPLIT_K"] > 1, problem.attributes), (problem, config))
     for (variant, *_), (problem, config) in found.items():
         compiled = compile_config(kernel, problem, config, H200.limits)

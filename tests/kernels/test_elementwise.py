@@ -120,7 +120,7 @@ class TestTiles:
 
 def test_shifted_rows_are_right_wherever_they_begin() -> None:
     """Widths that leave no, one or several groups; rows with gaps; nothing beside the rows is written."""
-    for N in (1, 7, 8, 15, 16, 17, 25, 31, 127, 301):
+    for N in (1, 8, 15, 17, 31, 127):
         for gap in (0, 5):
             both = torch.randn(9, 2 * N + gap, generator=torch.Generator().manual_seed(N)).half()
             both[:, 2 * N :] = NAN

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from fresh_client import forget
 from helpers import H200, OPS
 from triton.runtime.cache import get_cache_manager
 
@@ -34,7 +35,7 @@ HERE = Provenance(H200, Environment("3.6.0", "12.9", "2.10.0", "580.95"), "9f2c0
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forked_helpers: None) -> Path:
     monkeypatch.setenv("TUNER_DB", str(tmp_path / "tuner.db"))
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
-    client.refresh()
+    forget()
     return tmp_path
 
 
@@ -48,7 +49,6 @@ def keep(folder: Path, op: str, sizes: dict[str, object], **knobs: Value) -> Non
     run = store.start_run(kernel.signature, problem, HERE, {"known": 0})
     store.add_answer(run, answer, HERE, "trials", {}, Comparison((config.text,), ((10.0,),)))
     store.close()
-    client.refresh()
 
 
 def cubins(folder: Path) -> int:
@@ -267,6 +267,7 @@ def test_a_refresh_forgets_answers(folder: Path) -> None:
     keep(folder, "softmax", {"M": 64}, num_warps=1)
     before = tuner.best_config("softmax", device=H200.id, M=64)
     keep(folder, "softmax", {"M": 64}, num_warps=2)
+    client.refresh()
     after = tuner.best_config("softmax", device=H200.id, M=64)
     assert before.config is not None
     assert after.config is not None

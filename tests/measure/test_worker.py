@@ -257,19 +257,20 @@ def test_the_memory_of_the_task_before_is_free(monkeypatch: pytest.MonkeyPatch) 
     assert alive_when_made == [0, 0, 0]
 
 
-def test_a_racy_config_is_never_the_answer_of_a_hundred_searches() -> None:
-    """Half of the space is wrong in one launch of five, and as fast as the rest."""
+def test_a_racy_config_is_never_the_answer_of_thirty_searches() -> None:
+    """Half of the space is wrong in one launch of five, and as fast as the rest: without a recheck, the answer of one
+    search in three is wrong."""
     random.seed(9)
     task = Task(toy("on_torch"), KERNEL.signature.problem({"N": 64}), H200.limits)
     space = [config(fault, block) for fault in ("none", "racy") for block in (64, 128, 256, 512)]
     racy_finalists = 0
-    for seed in range(100):
+    for seed in range(30):
         result = search(space, config(), InProcess(on_cpu(task, lambda message: None)), seed=seed, sampler="random")
         assert result.verdict is not None
         answers = [result.verdict.config, *(tie.config for tie in result.verdict.ties)]
         assert {answer["FAULT"] for answer in answers} == {"none"}
         racy_finalists += sum("repeated launch" in m.error for m in result.measurements)
-    assert racy_finalists > 100  # most passed the first check
+    assert racy_finalists > 30  # most passed the first check
 
 
 class TestRoles:

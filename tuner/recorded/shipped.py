@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import as_file
 from importlib.resources import files as resources
 from importlib.resources.abc import Traversable
@@ -55,10 +55,16 @@ def load(name: str, op: str | None = None) -> RecordedSpace:
         UsageError: The file cannot be read or is not a recorded space.
     """
     if name in names():
-        return loads(_shipped(name).read_bytes(), name)
+        return _loaded(name)
     if name.endswith((_SUFFIX, ".json")) and Path(name).is_file():
         return loads(_read(Path(name)), name)
     raise UnknownName(f"no recorded space is called {name[: _SETTINGS.max_name]!r}; {suggestion(name, op)}")
+
+
+@lru_cache(maxsize=8)  # the largest take 0.3 s and 10 MB
+def _loaded(name: str) -> RecordedSpace:
+    """Return a shipped space. The last ones are kept: commands on several problems ask for the same ones again."""
+    return loads(_shipped(name).read_bytes(), name)
 
 
 def suggestion(name: str, op: str | None = None, settings: ShippedSettings = _SETTINGS) -> str:
