@@ -139,9 +139,9 @@ class Coefficients:
     """Share of the time of device memory that remains if loads state that their data is read once."""
     edge_cycles: float = 115.0
     """Further cycles of a load through descriptors whose box crosses the edge of a factor."""
-    start_us: float = 3.16
+    start_us: float = 2.65
     """Time of a launch beside its programs."""
-    roles_us: float = 0.495
+    roles_us: float = 0.407
     """Further time of a launch of warps with roles."""
     tile_cycles: float = 926.0
     """Cycles of a tile beside its steps and its store."""
@@ -151,11 +151,11 @@ class Coefficients:
     """Bytes of a tile that a multiprocessor stores in a cycle."""
     shared: float = 1.1
     """Time of the steps of tiles if the last ones are shared evenly, relative to others."""
-    join_us: float = 0.751
+    join_us: float = 0.703
     """Time in which the slices of a tile wait for each other."""
-    sum_bytes: float = 23.5
+    sum_bytes: float = 22.4
     """Bytes of partial sums that a multiprocessor writes or reads in a cycle."""
-    roles_join_us: float = 0.832
+    roles_join_us: float = 0.797
     """Time in which slices wait for each other, of warps with roles."""
     roles_sum_bytes: float = 37.8
     """Bytes of partial sums that warps with roles write or read in a cycle."""
