@@ -43,8 +43,8 @@ class TooManyAttempts(UsageError):
     http_status = 429
 
     def __init__(self, wrong: int, window_s: int, wait_s: int) -> None:
-        limit = f"an address may send {wrong:,} wrong tokens within {window_s} s"
-        super().__init__(f"{limit}, and this one did; try again in {wait_s} s")
+        limit = f"limit {wrong:,} in {window_s} s"
+        super().__init__(f"too many wrong tokens from this address ({limit}); try again in {wait_s} s")
         self.retry_after = {"retry-after": str(wait_s)}
 
 

@@ -37,7 +37,7 @@ class Condition:
 
 
 def deciding_condition(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Condition | None:
-    """Return the condition for which a function returns False, or a text; None if it is not written in Python.
+    """Return the condition that made a function return False or a text; None if the function is not in Python.
 
     The function is called once more, and parts of its result are evaluated: it has no side effects.
     """

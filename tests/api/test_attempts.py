@@ -41,9 +41,7 @@ def test_after_some_wrong_tokens_an_address_is_refused_until_the_window_ends() -
     fail(token)
     clock.now += 20
     for given in (b"guess", RIGHT, b""):
-        with pytest.raises(
-            TooManyAttempts, match=r"^an address may send 3 wrong tokens within 60 s, .* in 40 s$"
-        ) as raised:
+        with pytest.raises(TooManyAttempts, match=r"^too many wrong tokens .*limit 3 in 60 s.* in 40 s$") as raised:
             token.accepts(given, HERE)
         assert raised.value.retry_after == {"retry-after": "40"}
     assert token.accepts(RIGHT, ELSEWHERE)
@@ -60,11 +58,11 @@ def test_an_address_that_had_the_token_may_send_more_wrong_ones_before_it_is_ref
     assert token.accepts(RIGHT, HERE)
     fail(token, times=1)
     for given in (b"guess", RIGHT):
-        with pytest.raises(TooManyAttempts, match=r"^an address may send 5 wrong tokens"):
+        with pytest.raises(TooManyAttempts, match="limit 5 in 60 s"):
             token.accepts(given, HERE)
     clock.now += 1001
     fail(token)
-    with pytest.raises(TooManyAttempts, match=r"^an address may send 3 wrong tokens"):
+    with pytest.raises(TooManyAttempts, match="limit 3 in 60 s"):
         token.accepts(RIGHT, HERE)
 
 
@@ -139,7 +137,7 @@ def test_bearer_tokens_and_sign_ins_are_counted_together(store: Store) -> None:
         got = service.post("/jobs", headers={"authorization": f"Bearer {TOKEN}", "x-forwarded-for": HERE})
         assert got.status_code == 429
         assert got.json()["error"].startswith(
-            "an address may send 10 wrong tokens within 60 s, and this one did; try again "
+            "too many wrong tokens from this address (limit 10 in 60 s); try again in "
         )
         assert 0 < int(got.headers["retry-after"]) <= 60
         page = service.post("/pages/sign-in", data={"token": TOKEN}, headers={"x-forwarded-for": HERE})

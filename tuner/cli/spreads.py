@@ -28,7 +28,7 @@ def print_spreads(
     apart = len(devices) > 1
     for name in ("speed-ups", *["device"] * apart, ""):
         table.add_column(name)
-    for name in ("of", "geometric mean", "10th percentile", "least", *(f"below {bar:g}" for bar in BARS)):
+    for name in ("problems", "geometric mean", "10th percentile", "least", *(f"below {bar:g}" for bar in BARS)):
         table.add_column(name, justify="right", no_wrap=True)
     for device, on_it in devices.items():
         for group, of_it in groups(on_it, ranged):
@@ -37,7 +37,7 @@ def print_spreads(
                 counts = [str(count) for count in spread.below.values()]
                 speeds = (coloured(speed) for speed in (spread.mean, spread.tenth, spread.least))
                 table.add_row(*head, name, str(spread.problems), *speeds, *counts)
-    print_table(table, console, spare=("below 0.95", "below 1", "of"))
+    print_table(table, console, spare=("below 0.95", "below 1", "problems"))
 
 
 def coloured(speedup: float | None) -> str:

@@ -18,11 +18,11 @@ MOST_EXPLAINED = 1000
 
 
 def none_feasible(kernel: Kernel, problem: Problem, card: str, limits: Limits, most: int = MOST_EXPLAINED) -> str:
-    """Return the error of a space without feasible configs: the number of configs that each condition refuses.
+    """Return the error of a space without feasible configs: the configs that each condition is the first to refuse.
 
     Args:
         card: name of the card.
-        most: number of configs above which a random sample of as many stands for all.
+        most: size of the random sample that stands for a larger space.
     """
     total = _size(kernel)
     counts, share = Counter[tuple[str, str]](), max(1.0, total / most)
@@ -37,7 +37,7 @@ def none_feasible(kernel: Kernel, problem: Problem, card: str, limits: Limits, m
         for kind, count in counts.most_common(MOST_SHOWN)
     ]
     rest = sum(counts.values()) - sum(count for _, count in counts.most_common(MOST_SHOWN))
-    named += [f"{about}{rest:,} by others"] if rest else []
+    named += [f"{about}{rest:,} by other conditions"] if rest else []
     refused = ", ".join(named)
     return (
         f"no config of {kernel.op} is feasible for {problem.text} on {card}: {refused}; "
@@ -67,7 +67,8 @@ def refusal(kernel: Kernel, problem: Problem, config: Config, limits: Limits) ->
     """Return why a config is not in the space."""
     knobs = {knob.name: knob.choices for knob in kernel.signature.knobs}
     if lacking := knobs.keys() ^ config.keys():
-        return f"the knob {min(lacking)} is in only one of the config and the kernel"
+        name = min(lacking)
+        return f"the kernel has no knob {name}" if name in config else f"the config lacks the knob {name}"
     if not any(all(config[name] in part.get(name, knobs[name]) for name in knobs) for part in kernel.parts):
         return "in none of the kernel's parts"
     refused = kernel.valid.refusal(problem, config, limits)
