@@ -73,8 +73,8 @@ def store(database: Database) -> Iterator[Store]:
 
 
 @pytest.fixture
-def sqlite_store(path: Path) -> Iterator[Store]:
+def sqlite_store(migrated: Path, path: Path) -> Iterator[Store]:
     """Yield a store in a file. A test module whose tests need no other states `store = sqlite_store`."""
-    store = Store.open(path)
+    store = Store.open(shutil.copy(migrated, path))
     yield store
     store.close()
