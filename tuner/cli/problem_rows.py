@@ -52,7 +52,7 @@ def print_tuned(
     console.write(f"[bold]{escape(title)}[/]{f' on {devices}' if devices else ''}")
     print_table(_table(rows), console, spare=("s", "tried"))
     answered = [row for row in rows if row.answer is not None]
-    if len(answered) > 1 and spreads(answered):
+    if len(answered) > 1:
         print_spreads(answered, ranged, lambda of_it: spreads(of_it).items(), console)
     for row in rows:
         if row.answer is None:

@@ -18,7 +18,7 @@ def print_spreads(
     spreads: Callable[[Sequence[RowT]], Iterable[tuple[str, Spread]]],
     console: Output,
 ) -> None:
-    """Print the means of each card and op, of the op's ranges, and of all ops of the card.
+    """Print the means of each card and op, of the op's ranges, and of all ops of the card; nothing without spreads.
 
     Args:
         ranged: the dim of each op by whose ranges its rows are grouped.
@@ -37,7 +37,8 @@ def print_spreads(
                 counts = [str(count) for count in spread.below.values()]
                 speeds = (coloured(speed) for speed in (spread.mean, spread.tenth, spread.least))
                 table.add_row(*head, name, str(spread.problems), *speeds, *counts)
-    print_table(table, console, spare=("below 0.95", "below 1", "problems"))
+    if table.row_count:
+        print_table(table, console, spare=("below 0.95", "below 1", "problems"))
 
 
 def coloured(speedup: float | None) -> str:
