@@ -50,10 +50,11 @@ def alternative(problem: Problem, rules: Mapping[str, Value], limits: Limits) ->
 
 def _plausible(problem: Problem, limits: Limits) -> Iterator[Mapping[str, Value]]:
     """Yield the configs of the tiles with the least first cost. Some are not feasible."""
-    for tile in likely_tiles(problem, limits, VARIANTS["specialized"]["SPLIT_K"]):
+    for tile in likely_tiles(problem, limits, VARIANTS["specialized"]["SPLIT_K"], in_turn=True):
         composed = len(parts(tile.width)) > 1
-        wide = composed and tile.rows == 64 * tile.groups and problem["layout"] == "nt"
-        depths = (64, 128) if tile.swapped and tile.width <= MOST_DEEP_COLUMNS else (64,)
+        wide = composed and problem["layout"] == "nt"
+        is_small = tile.rows == 64 and tile.width <= MOST_DEEP_COLUMNS and not tile.in_turn
+        depths = (64, 128) if is_small else (64,)
         for depth, is_wide in product(depths, (True, False) if wide else (False,)):
             if depth == 64 or not is_wide:
-                yield {**tile.knobs(depth, is_wide), "STORES": 1}
+                yield {**tile.knobs(depth, is_wide), "STORES": 1, "PINGPONG": tile.in_turn}

@@ -15,6 +15,7 @@ from tuner.kernels.shared.roles import (
     Roles,
     divides,
     is_narrowest,
+    may_take_turns,
 )
 from tuner.kernels.shared.tiling import (
     LINE_BYTES,
@@ -66,6 +67,7 @@ def tile_of_roles(problem: Problem, config: Mapping[str, Any]) -> Roles:
         element=itemsize(problem.dtype),
         most_stages=config["num_stages"],
         wide=config["WIDE"],
+        turns=2 if config["PINGPONG"] else 1,
     )
 
 
@@ -89,7 +91,9 @@ DESCRIBED = ("persistent", *WITH_ROLES)
 
 AS_IT_LIES: Mapping[str, tuple[Value, ...]] = {"ALIGN": (False,)}
 """Choices of variants that never copy their factors."""
-DEFAULTS: Mapping[str, Value] = {**WITHOUT_ROLES, "ALIGN": False}
+IN_STEP: Mapping[str, tuple[Value, ...]] = {**ONE_CHOICE, "PINGPONG": (False,)}
+"""Choices of variants without roles."""
+DEFAULTS: Mapping[str, Value] = {**WITHOUT_ROLES, "PINGPONG": False, "ALIGN": False}
 """Values of the knobs that a variant does not use."""
 PLAIN: Mapping[str, Value] = {**DEFAULTS, "GROUP_M": 1, "SPLIT_K": 1, "STORES": 1}
 """Usual values of the knobs that a rule does not set: no slices, one row of tiles at a time, one store for each."""
@@ -110,7 +114,7 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "BLOCK_K": (32, 64, 128, 256),
         "SPLIT_K": (1, 2, 4, 8, 16, 32, 64),
         "STORES": (1,),
-        **ONE_CHOICE,
+        **IN_STEP,
         "num_stages": (2, 3, 4, 5, 6),
     },
     "persistent": {
@@ -119,7 +123,7 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "BLOCK_K": (32, 64, 128, 256),
         "SPLIT_K": (1, 2, 4, 8, 16),
         "STORES": (1, 2),
-        **ONE_CHOICE,
+        **IN_STEP,
         "num_warps": (2, 4, 8),  # more only divide their work
         "num_stages": (3, 4, 5, 6),  # with two the copy engine waits for the tensor cores
     },
@@ -131,7 +135,7 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "BLOCK_M": (128, 256),
         "BLOCK_N": (64, 128, 192, 256),
         "SPLIT_K": (1,),
-        **ONE_CHOICE,
+        **IN_STEP,
     },
     "streamed": {
         "BLOCK_M": (16,),
@@ -140,7 +144,7 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "GROUP_M": (1,),
         "SPLIT_K": (1,),
         "STORES": (1,),
-        **ONE_CHOICE,
+        **IN_STEP,
         **AS_IT_LIES,
         "num_warps": (2, 4, 8),
         "num_stages": (3, 4),
@@ -152,7 +156,7 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "GROUP_M": (1,),
         "SPLIT_K": (1,),
         "STORES": (1,),
-        **ONE_CHOICE,
+        **IN_STEP,
         **AS_IT_LIES,
         "num_stages": (1,),  # what goes by shared memory cannot say that it is read once
     },
@@ -174,8 +178,11 @@ def parts() -> Iterator[Mapping[str, tuple[Value, ...]]]:
         one = {"VARIANT": (variant,), **choices, "BLOCK_K": (64,)}
         for rows in ROWS:
             groups = tuple(groups for groups in (1, 2, 3) if divides(rows, groups))
-            yield {**one, left: (rows,), "GROUPS": groups, "WIDE": (False, True)}
-        yield {**one, left: (64,), right: deep, "BLOCK_K": (128,), "GROUPS": (1,), "WIDE": (False,)}
+            yield {**one, left: (rows,), "GROUPS": groups, "WIDE": (False, True), "PINGPONG": (False,)}
+            if may_take_turns(rows, 1):
+                yield {**one, left: (rows,), "GROUPS": (1,), "WIDE": (False, True), "PINGPONG": (True,)}
+        small = {left: (64,), right: deep, "BLOCK_K": (128,), "GROUPS": (1,), "WIDE": (False,), "PINGPONG": (False,)}
+        yield {**one, **small}
 
 
 def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
@@ -250,11 +257,12 @@ def persistent_can(problem: Problem, config: Mapping[str, Any], limits: Limits) 
 def roles_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Return whether the kernel whose warps have roles can run a config."""
     swapped = config["VARIANT"] == "swapped"
+    left = config["BLOCK_N" if swapped else "BLOCK_M"]
     if (
         # wgmma exists on Hopper only, and transposes 16-bit operands only.
         limits.capability[0] != 9
         or itemsize(problem.dtype) != 2
-        or not divides(config["BLOCK_N" if swapped else "BLOCK_M"], config["GROUPS"])
+        or not (may_take_turns if config["PINGPONG"] else divides)(left, config["GROUPS"])
         or not descriptors_can(problem, config, limits)
     ):
         return False
@@ -273,8 +281,11 @@ def whole_or_sliced_can(problem: Problem, config: Mapping[str, Any], limits: Lim
     """Return whether warps with roles can compute all tiles whole, or all in equal slices."""
     M, N, _ = problem.sizes
     left, right = (N, M) if config["VARIANT"] == "swapped" else (M, N)
-    return roles_can(problem, config, limits) and is_narrowest(
-        left, right, tile_of_roles(problem, config), config["SPLIT_K"], limits.sm_count
+    return (
+        roles_can(problem, config, limits)
+        # The group whose turn it is not stores a tile meanwhile, so programs have several.
+        and (not config["PINGPONG"] or (config["SPLIT_K"] == 1 and tile_count(problem, config) > limits.sm_count))
+        and is_narrowest(left, right, tile_of_roles(problem, config), config["SPLIT_K"], limits.sm_count)
     )
 
 
