@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 from tuner.kernels.gemm.estimate import estimate
-from tuner.kernels.gemm.space import VARIANTS, WITH_ROLES, valid
+from tuner.kernels.gemm.space import VARIANTS, WITH_ROLES, tile_of_roles, valid
 from tuner.kernels.shared.first_cost import least, likely_tiles, may_choose, slices_margin
 from tuner.kernels.shared.product_rows import unaligned
 from tuner.kernels.shared.roles import MOST_DEEP_COLUMNS, parts
@@ -19,9 +19,11 @@ from tuner.kernels.spec import Limits, Problem, Value, itemsize
 class AlternativesSettings:
     """Margins of the estimate beside those of slices."""
 
-    unfitted: float = 1.05
-    """Factor on the estimates of warps with roles in layouts other than nt: few tiles in these layouts were fitted, and
-    an estimate of composed columns was 20 % too low."""
+    deep: float = 0.95
+    """Factor on the estimates of warps with roles whose steps have 256 bytes along K."""
+    composed: float = 1.06
+    """Factor on those of groups that take turns and whose columns are several products: 796 x 10752 x 1024 nn takes
+    1.06 to 1.14 times as long as others of the same estimate (H200, 2026-11-30)."""
 
 
 SETTINGS = AlternativesSettings()
@@ -31,8 +33,12 @@ def cost(
     problem: Problem, config: Mapping[str, Any], limits: Limits, settings: AlternativesSettings = SETTINGS
 ) -> float:
     """Return the estimated time of a config in us, with the margins for what the estimate errs in."""
-    unfitted = config["VARIANT"] in WITH_ROLES and problem["layout"] != "nt"
-    margin = settings.unfitted if unfitted else 1.0
+    margin = 1.0
+    if config["VARIANT"] in WITH_ROLES:
+        tile = tile_of_roles(problem, config)
+        margin *= settings.deep if tile.block_k > 64 else 1.0
+        composed = len(tile.parts) > 1 and not tile.wide and tile.turns > 1
+        margin *= settings.composed if composed else 1.0
     return estimate(problem, config, limits).us * slices_margin(config) * margin
 
 

@@ -90,9 +90,9 @@ class Coefficients:
     """Nominal clock of the multiprocessors."""
     gb_per_s: float = 4000.0
     """Rate of device memory, if the card's was not measured."""
-    wgmma: float = 1.16
+    wgmma: float = 1.03
     """Rate of products by groups of four warps."""
-    roles: float = 1.2
+    roles: float = 1.18
     """Rate of products by warps with roles."""
     mma: float = 0.586
     """Rate of products by single warps."""
@@ -102,7 +102,7 @@ class Coefficients:
     """Bytes that products read from shared memory in a cycle."""
     step_cycles: float = 17.2
     """Cycles of a step by groups of warps, beside its products."""
-    alone_cycles: float = 51.8
+    alone_cycles: float = 42.2
     """The same by one group of warps with roles, of which no other one hides the waiting."""
     mma_step_cycles: float = 31.7
     """Cycles of a step by single warps, beside its products."""
@@ -121,17 +121,19 @@ class Coefficients:
     """Sums that a multiprocessor's threads add in a cycle: one each of its lanes."""
     turned_bytes: float = 8.31
     """Bytes that threads transpose in a cycle, since groups of warps read only 16-bit elements across K."""
-    l2_bytes: float = 57.1
+    l2_bytes: float = 52.8
     """Bytes that a multiprocessor loads from L2 in a cycle."""
     short_run: float = 0.769
     """Further share of a load's time if its runs have 64 bytes, not 128."""
+    long_run: float = 0.0925
+    """Share of a load's time that is saved if its runs are far longer than 128 bytes."""
     apart: float = 0.424
     """Share of a load's time that remains if all neighbours load the same data."""
     near: int = 16
     """Number of multiprocessors that are neighbours."""
     in_use: float = 1.22
     """Stages of warps with roles that are read while the others are in flight."""
-    latency_cycles: float = 1067.0
+    latency_cycles: float = 966.0
     """Cycles from a load to its arrival."""
     memory_latency_us: float = 0.346
     """Time of a load from device memory."""
@@ -143,7 +145,7 @@ class Coefficients:
     """Time of a launch beside its programs."""
     roles_us: float = 0.407
     """Further time of a launch of warps with roles."""
-    tile_cycles: float = 926.0
+    tile_cycles: float = 694.0
     """Cycles of a tile beside its steps and its store."""
     vector_cycles: float = 376.0
     """Cycles of a tile without tensor cores, beside its steps."""
@@ -155,13 +157,13 @@ class Coefficients:
     """Time in which the slices of a tile wait for each other."""
     sum_bytes: float = 22.4
     """Bytes of partial sums that a multiprocessor writes or reads in a cycle."""
-    roles_join_us: float = 0.797
+    roles_join_us: float = 0.785
     """Time in which slices wait for each other, of warps with roles."""
-    roles_sum_bytes: float = 37.8
+    roles_sum_bytes: float = 35.6
     """Bytes of partial sums that warps with roles write or read in a cycle."""
-    copy_gb_per_s: float = 3000.0
+    copy_gb_per_s: float = 3560.0
     """Rate of bytes that copies to and from aligned rows read and write; large ones reach 3,800 (2026-11-30)."""
-    copy_us: float = 2.0
+    copy_us: float = 1.93
     """Time of a launch of copies beside its bytes."""
     sharpness: float = 3.25
     """Exponent of the norm that adds up what overlaps; if infinite, only the slowest counts."""
@@ -200,6 +202,7 @@ class _Estimate:
         self._tiles = cdiv(M, self._m) * cdiv(N, self._n)
         self._sliced, self._slices = way.sliced, way.slices
         self._steps = cdiv(K, self._k)
+        self._wgmma = limits.capability[0] == 9 and self._left[0] >= 64 and self._warps >= 4 and not way.vectors
         self._held = way.programs if self._stays else self._programs_held()
 
     def cost(self) -> Cost:
@@ -283,7 +286,7 @@ class _Estimate:
         if self._way.vectors:
             return block / (128 * c.fma) + self._pointer_cycles(), 0.0
         peak = _PEAK_BYTES.get(self._limits.capability[0], _PEAK_BYTES[8]) / size
-        if self._limits.capability[0] == 9 and self._left[0] >= 64 and self._warps >= 4:
+        if self._wgmma:
             rate = peak * (c.roles if self._has_roles else c.wgmma)
             left, right = self._left[0], self._right[0]
             read = left / 64 * (64 * self._parts + right) * self._k * size / c.shared_bytes
@@ -330,6 +333,10 @@ class _Estimate:
         wide = min(cdiv(tiles, group), columns)
         high = max(group, cdiv(tiles, wide))
         left, right = self._side_bytes(*self._left, high / tiles), self._side_bytes(*self._right, wide / tiles)
+        if self._way.tile is not None and not self._right[2]:  # a load for each part, of shorter rows
+            block, parts = self._right[0], self._way.tile.parts
+            right *= sum(part * self._slower(part * self._size) for part in parts) / block
+            right /= self._slower(block * self._size)
         crosses = self._stays and (self._left[0] > self._left[1] or self._right[0] > self._right[1])
         cycles = (left + right) / c.l2_bytes + (c.edge_cycles if crosses else 0.0)
         return max(cycles, self._issue_cycles())
@@ -361,9 +368,13 @@ class _Estimate:
             distinct: share of different ones among those that neighbours load.
         """
         c = self._c
-        run = (self._k if along_k else block) * self._size
-        slower = 1 + c.short_run * max(0.0, 128 / run - 1)
+        slower = self._slower((self._k if along_k else block) * self._size)
         return min(block, most) * self._k * self._size * slower * (c.apart + (1 - c.apart) * min(1.0, distinct))
+
+    def _slower(self, run: int) -> float:
+        """Return the time of loads whose rows have `run` bytes, relative to rows of 128 bytes."""
+        c = self._c
+        return 1 + c.short_run * max(0.0, 128 / run - 1) - c.long_run * max(0.0, 1 - 128 / run)
 
     def _memory_us(self) -> float:
         """Return the time in which device memory reads the operands and writes the result."""
@@ -385,7 +396,8 @@ class _Estimate:
         limits, threads = self._limits, self._warps * self._limits.warp_size
         step_bytes = (self._m + self._n) * self._k * self._size
         sums, others = (self._way.sums or self._m * self._n) // threads, 64
-        in_shared = self._ahead * step_bytes
+        # wgmma reads shared memory, so the step in use stays there beside those in flight.
+        in_shared = (self._way.stages if self._wgmma else self._ahead) * step_bytes
         if self._way.vectors:  # a step is in registers
             others, in_shared = 24 + step_bytes // (4 * threads), 0
         registers = min(sums + others, limits.registers_per_thread)

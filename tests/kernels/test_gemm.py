@@ -127,7 +127,8 @@ def test_few_rows_or_columns_need_no_tensor_cores(values: dict[str, object], the
     [
         ({"M": 1, "N": 4096, "K": 4096, "layout": "nt"}, {"BLOCK_N": 1, "BLOCK_K": 4096, "num_warps": 8}),
         ({"M": 1, "N": 4096, "K": 14336, "layout": "nt"}, {"BLOCK_N": 1, "BLOCK_K": 2048, "num_warps": 4}),
-        ({"M": 1, "N": 3712, "K": 1408, "layout": "nt"}, {"BLOCK_N": 4, "BLOCK_K": 512, "num_warps": 4}),
+        ({"M": 1, "N": 3712, "K": 1408, "layout": "nt"}, {"BLOCK_N": 2, "BLOCK_K": 1024, "num_warps": 2}),
+        ({"M": 1, "N": 1664, "K": 6656, "layout": "nt"}, {"BLOCK_N": 1, "BLOCK_K": 1024, "num_warps": 2}),
         ({"M": 2, "N": 1685, "K": 2376, "layout": "nt"}, {"BLOCK_N": 2, "BLOCK_K": 512, "num_warps": 2}),
         ({"M": 1, "N": 5120, "K": 4096}, {"BLOCK_N": 64, "BLOCK_K": 512, "num_warps": 16}),
         ({"M": 1, "N": 2592, "K": 2240}, {"BLOCK_N": 32, "BLOCK_K": 512, "num_warps": 16}),

@@ -11,7 +11,7 @@ from helpers import H200
 
 from tuner import catalog, recorded
 from tuner.errors import KernelFault
-from tuner.kernels.gemm.alternatives import alternative
+from tuner.kernels.gemm.alternatives import alternative, cost
 from tuner.kernels.gemm.default import by_rules
 from tuner.kernels.gemm.estimate import estimate
 from tuner.kernels.spec import Config, Cost, Limits, Problem
@@ -103,9 +103,9 @@ def test_the_default_is_the_config_with_roles_that_has_the_least_estimate(sizes:
     given = problem(**sizes)
     found = GEMM.default_config(given, H200.limits)
     others = [each for variant in ("specialized", "swapped") for each in of_variant(variant, given, H200.limits)]
-    least = min(estimate(given, each, H200.limits).us for each in others)
+    least = min(cost(given, each, H200.limits) for each in others)
     assert found in others
-    assert estimate(given, found, H200.limits).us <= 1.04 * least  # slices count 3 % more
+    assert cost(given, found, H200.limits) <= 1.01 * least
 
 
 @pytest.mark.parametrize(
@@ -122,3 +122,45 @@ def test_other_defaults_are_those_of_the_rules(sizes: dict[str, object]) -> None
     ampere = replace(H200.limits, capability=(8, 0))
     few = problem(M=42, N=3072, K=10752)
     assert alternative(few, (rules := by_rules(few, ampere)), ampere) is rules
+
+
+def roles(**values: object) -> Config:
+    tile = {"BLOCK_M": 128, "BLOCK_N": 128, "GROUPS": 2, "GROUP_M": 1, "num_stages": 14}
+    return config(VARIANT="specialized", **{**tile, **values})
+
+
+def test_a_group_that_stores_its_tile_does_not_delay_the_products_of_the_other() -> None:
+    """With three tiles or more a program, each of few steps; with one tile, there is nothing to take turns with."""
+    in_turn = roles(GROUPS=1, PINGPONG=True)
+    short, long = problem(M=16384, N=2048, K=256), problem(M=16384, N=2048, K=8192)
+    gains = [
+        estimate(given, roles(), H200.limits).us / estimate(given, in_turn, H200.limits).us for given in (short, long)
+    ]
+    assert gains[0] > 1.1
+    assert 0.98 < gains[1] < gains[0] - 0.05
+
+
+def test_a_step_that_wgmma_reads_stays_in_shared_memory() -> None:
+    """Three stages of 32 KB leave room for a second program. Four do not, as 34112 x 210 x 840 has shown on an H200.
+
+    Earlier tensor cores read registers, so of four stages three are in shared memory.
+    """
+    given, tile = problem(M=34112, N=256, K=832), {"VARIANT": "tiles", "num_warps": 8}
+    ampere = replace(H200.limits, capability=(8, 0))
+    three, four = (
+        [estimate(given, config(**tile, num_stages=stages), card).us for card in (H200.limits, ampere)]
+        for stages in (3, 4)
+    )
+    assert three[0] < four[0]
+    assert three[1] >= four[1]
+
+
+def test_parts_of_columns_that_lie_across_k_are_loaded_in_short_rows() -> None:
+    """144 columns are 128 and 16, and 16 of them 32 bytes of a row."""
+    given = {"M": 4096, "N": 4608, "K": 4096}
+    wider = {
+        layout: estimate(problem(**given, layout=layout), roles(BLOCK_N=144), H200.limits).parts["loads"]
+        / estimate(problem(**given, layout=layout), roles(BLOCK_N=128), H200.limits).parts["loads"]
+        for layout in ("nt", "nn")
+    }
+    assert wider["nn"] > 1.05 * wider["nt"]

@@ -115,13 +115,3 @@ def test_few_steps_leave_shared_memory_to_other_programs() -> None:
         step = (int(str(default["BLOCK_M"])) + int(str(default["BLOCK_N"]))) * int(str(default["BLOCK_K"])) * 2
         assert int(str(default["num_stages"])) <= max(2, cdiv(80, int(str(default["BLOCK_K"]))))
         assert int(str(default["num_stages"])) * step * 4 <= A100.limits.shared_bytes
-
-
-@pytest.mark.parametrize(
-    "values", [{"M": 3912, "N": 2432, "K": 2432, "layout": "tn"}, {"M": 5504, "N": 4096, "K": 1024}]
-)
-def test_layouts_that_the_estimate_was_not_fitted_to_keep_the_rules_unless_much_is_gained(
-    values: dict[str, object],
-) -> None:
-    """The least estimates took 1.17 and 1.05 times as long as the best on an H200."""
-    assert KERNEL.default(problem(**values), H200.limits) == by_rules(problem(**values), H200.limits)
