@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 from tuner.kernels.gemm.estimate import estimate
 from tuner.kernels.gemm.space import VARIANTS, WITH_ROLES, valid
-from tuner.kernels.shared.first_cost import least, likely_tiles, may_choose, slices_margin
+from tuner.kernels.shared.first_cost import least, likely_configs, may_choose, slices_margin
 from tuner.kernels.shared.product_rows import unaligned
-from tuner.kernels.shared.roles import MOST_DEEP_COLUMNS, parts
 from tuner.kernels.spec import Limits, Problem, Value, itemsize
 
 
@@ -40,20 +38,10 @@ def alternative(problem: Problem, rules: Mapping[str, Value], limits: Limits) ->
     """Return the config of warps with roles with the least estimate if it is below that of the rules, else theirs."""
     if not may_choose(problem, limits) or itemsize(problem.dtype) != 2 or unaligned(problem):
         return rules
+    found = likely_configs(problem, limits, VARIANTS["specialized"]["SPLIT_K"])
     return least(
-        _plausible(problem, limits),
+        ({**config, "STORES": 1, "ALIGN": False} for config in found),
         rules,
         lambda config: cost(problem, config, limits),
         lambda config: valid(problem, config, limits),
     )
-
-
-def _plausible(problem: Problem, limits: Limits) -> Iterator[Mapping[str, Value]]:
-    """Yield the configs of the tiles with the least first cost. Some are not feasible."""
-    for tile in likely_tiles(problem, limits, VARIANTS["specialized"]["SPLIT_K"]):
-        composed = len(parts(tile.width)) > 1
-        wide = composed and tile.rows == 64 * tile.groups and problem["layout"] == "nt"
-        depths = (64, 128) if tile.swapped and tile.width <= MOST_DEEP_COLUMNS else (64,)
-        for depth, is_wide in product(depths, (True, False) if wide else (False,)):
-            if depth == 64 or not is_wide:
-                yield {**tile.knobs(depth, is_wide), "STORES": 1}

@@ -11,7 +11,8 @@ from itertools import product
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from tuner.kernels.shared.roles import ROWS, WIDTHS, divides, parts
+from tuner.kernels.shared.product_rows import transposed
+from tuner.kernels.shared.roles import MOST_DEEP_COLUMNS, ROWS, WIDTHS, divides, parts
 from tuner.kernels.shared.tiling import fills_one_wave
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize, next_power_of_2
 
@@ -71,7 +72,6 @@ class LikelyTile(NamedTuple):
             "SPLIT_K": self.slices,
             "GROUPS": self.groups,
             "WIDE": wide,
-            "ALIGN": False,
             "num_warps": 4,
             "num_stages": 14,
         }
@@ -96,6 +96,22 @@ def likely_tiles(
     choices = tuple(int(str(choice)) for choice in slices)
     found = _tiles(problem, limits, choices, promoted_cycles, settings)
     return sorted(filter(may_run, found))[: settings.tiles]
+
+
+def likely_configs(problem: Problem, limits: Limits, slices: Iterable[Value]) -> Iterator[dict[str, Value]]:
+    """Yield the knobs of 16-bit products in the tiles with the least first cost. Some are not feasible.
+
+    Args:
+        slices: choices for the slices along K.
+    """
+    lies_along_k = transposed(problem) == (False, True)
+    for tile in likely_tiles(problem, limits, slices):
+        composed = len(parts(tile.width)) > 1
+        wide = composed and tile.rows == 64 * tile.groups and lies_along_k
+        depths = (64, 128) if tile.swapped and tile.width <= MOST_DEEP_COLUMNS else (64,)
+        for depth, is_wide in product(depths, (True, False) if wide else (False,)):
+            if depth == 64 or not is_wide:
+                yield tile.knobs(depth, is_wide)
 
 
 def _tiles(
