@@ -26,6 +26,7 @@ from tuner.kernels.conv2d.copies import copy_of
 from tuner.kernels.conv2d.default import default
 from tuner.kernels.conv2d.direct import direct
 from tuner.kernels.conv2d.draw import draw
+from tuner.kernels.conv2d.estimate import estimate
 from tuner.kernels.conv2d.gemm import gemm
 from tuner.kernels.conv2d.layer import check, layer
 from tuner.kernels.conv2d.padded import copy_workspace, padded
@@ -134,6 +135,7 @@ KERNEL = Kernel(
     parts=tuple(parts()),
     default=default,
     draw=draw,
+    estimate=estimate,
     flops=flops,
     rounding=rounding,
 )

@@ -17,9 +17,9 @@ from gluon_on_cpu import NUMPY, run
 from helpers import A100, B200, H200
 
 from tuner import catalog
-from tuner.kernels.conv2d.alternatives import SETTINGS, alternative, way
+from tuner.kernels.conv2d.alternatives import SETTINGS, alternative
 from tuner.kernels.conv2d.default import by_cost
-from tuner.kernels.shared.product_estimate import estimated
+from tuner.kernels.conv2d.estimate import estimate
 from tuner.kernels.shared.wide_wgmma import is_kept
 from tuner.kernels.spec import Config, Launch, Limits, Operand, Problem
 from tuner.measure.stand_ins import StandIn
@@ -178,7 +178,7 @@ def test_tensors_that_are_not_aligned_go_through_pointers_in_whole_tiles(tile: d
 
 
 def us(asked: Problem, config: Mapping[str, Any]) -> float:
-    return estimated(way(asked, config, H200.limits), H200.limits).us
+    return estimate(asked, config, H200.limits).us
 
 
 @pytest.mark.parametrize(
