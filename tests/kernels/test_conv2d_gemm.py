@@ -17,7 +17,7 @@ from gluon_on_cpu import NUMPY, run
 from helpers import A100, B200, H200
 
 from tuner import catalog
-from tuner.kernels.conv2d.alternatives import SETTINGS, alternative
+from tuner.kernels.conv2d.alternatives import SETTINGS, AlternativesSettings, alternative
 from tuner.kernels.conv2d.default import by_cost
 from tuner.kernels.conv2d.estimate import estimate
 from tuner.kernels.shared.wide_wgmma import is_kept
@@ -212,6 +212,14 @@ def test_the_default_is_the_product_with_the_least_estimate(asked: Problem) -> N
 )
 def test_other_defaults_are_those_of_the_rules(asked: Problem, limits: Limits) -> None:
     assert alternative(asked, (rules := by_cost(asked, limits)), limits) is rules
+
+
+def test_an_estimate_replaces_the_rules_only_if_much_is_gained() -> None:
+    asked = problem(32, 512, 28, 28, 256)
+    rules = by_cost(asked, H200.limits)
+    assert alternative(asked, rules, H200.limits) is rules
+    found = alternative(asked, rules, H200.limits, AlternativesSettings(gain=1.0))
+    assert us(asked, rules) / 1.03 < us(asked, found) < us(asked, rules)
 
 
 COMPILED = """
