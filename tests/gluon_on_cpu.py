@@ -208,7 +208,7 @@ class Program:
                 first_byte=lambda: 0,
                 added=self.wide_products,
                 completed=lambda sums: (self.finished_products(0, list(sums)),),
-                beside=lambda sums, first, of, depth: sums[0][:, self.width * first : self.width * (first + of)],
+                stacked=self.stacked,
             ),
             "fence_async_shared": lambda: None,
             "warpgroup_mma": self.products,
@@ -264,12 +264,24 @@ class Program:
             self.own.products.pop(0)()
         return deps[0] if len(deps) == 1 else tuple(deps)
 
-    def wide_products(self, sums: Any, left: int, right: int, dtype: Dtype) -> Any:
-        depth = 128 // np.dtype(dtype.numpy).itemsize
-        a, b = (Memory(self.raw, at, dtype, [rows, depth]) for at, rows in ((left, 64), (right, sums[0].shape[1])))
-        result = self.products(a, b.permute((1, 0)), sums[0])
+    def wide_products(self, sums: Any, left: int, right: int, blocks: int, dtype: Dtype) -> Any:
+        """Issue products of blocks of 64 rows; their sums are side by side."""
+        depth, columns = 128 // np.dtype(dtype.numpy).itemsize, sums[0].shape[1] // blocks
+        b = Memory(self.raw, right, dtype, [columns, depth]).permute((1, 0))
+        a = Memory(self.raw, left, dtype, [blocks * 64, depth])
+        result = tensor(np.zeros(sums[0].shape, np.float32))
+
+        def multiply() -> None:
+            products = a.values.astype(np.float32) @ b.values.astype(np.float32)
+            result[...] = sums[0] + np.concatenate(np.split(products, blocks), axis=1)
+
+        self.own.products.append(multiply)
         self.finished_products(1, [None])
         return (result,)
+
+    def stacked(self, sums: Any, first: int, of: int, blocks: int, depth: int) -> Any:
+        beside = np.split(sums[0], blocks, axis=1)
+        return tensor(np.concatenate([block[:, self.width * first : self.width * (first + of)] for block in beside]))
 
     def compare_and_swap(self, at: Pointer, expected: int, value: int, sem: str) -> Any:
         before = at.array[at.offsets]

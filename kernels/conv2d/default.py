@@ -21,7 +21,7 @@ from tuner.kernels.conv2d.layer import (
 )
 from tuner.kernels.conv2d.patches import patches
 from tuner.kernels.conv2d.space import SPLITS, can_describe, on_tensor_cores, tile_count, valid
-from tuner.kernels.shared.roles import WITHOUT_ROLES
+from tuner.kernels.shared.roles_space import WITHOUT_TURNS
 from tuner.kernels.shared.tiling import ALIGNED_BYTES, rows_walked, stage_bytes
 from tuner.kernels.shared.windows import power_of_2_in
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize
@@ -97,13 +97,13 @@ def by_cost(problem: Problem, limits: Limits) -> Mapping[str, Value]:
         if valid(problem, config, limits):
             return config
     small: dict[str, Value] = {"VARIANT": "tiles", "BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_K": 16, "PATCH": 0}
-    return small | {**WITHOUT_ROLES, "COPY": False, "GROUP_M": 1, "SPLIT_K": 1, "num_warps": 2, "num_stages": 2}
+    return small | {**WITHOUT_TURNS, "COPY": False, "GROUP_M": 1, "SPLIT_K": 1, "num_warps": 2, "num_stages": 2}
 
 
 def candidates(problem: Problem, limits: Limits) -> Iterator[tuple[bool, float, dict[str, Value]]]:
     """Yield configs of each variant: whether their steps waste reads, and the cost of their waves."""
     for copies in (False, True) if may_copy(problem) and on_tensor_cores(problem) else (False,):
-        yield from of_tiles(problem, limits, {**WITHOUT_ROLES, "COPY": copies})
+        yield from of_tiles(problem, limits, {**WITHOUT_TURNS, "COPY": copies})
 
 
 def of_tiles(

@@ -9,8 +9,9 @@ from tuner.kernels.conv2d.copies import convolved, copies_can, may_copy
 from tuner.kernels.conv2d.layer import MOST_ROWS, direct_bytes, layer, product, run_of, steps, taps_steps
 from tuner.kernels.conv2d.patches import CHOICES, Patch, count, has_view, patches
 from tuner.kernels.conv2d.reference import precision
-from tuner.kernels.shared.roles import ONE_CHOICE, SIDES
+from tuner.kernels.shared.roles import SIDES
 from tuner.kernels.shared.roles_space import (
+    IN_STEP,
     ROLES_AS_IT_LIES,
     ROLES_SWAPPED,
     parts_of_roles,
@@ -33,7 +34,7 @@ _TILES: Mapping[str, tuple[Value, ...]] = {
     "BLOCK_N": (16, 32, 64, 128, 256),
     "BLOCK_K": (16, 32, 64, 128),
     "num_stages": (2, 3, 4, 5, 6),
-    **ONE_CHOICE,
+    **IN_STEP,
 }
 _PRODUCTS: Mapping[str, tuple[Value, ...]] = {"PATCH": (0,), "COPY": (False,)}
 VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
@@ -96,6 +97,7 @@ KNOBS = (
     ),
     Knob("SPLIT_K", SPLITS, "slices along K of each tile", 1),
     Knob("GROUPS", (1, 2, 3), "groups of four warps that multiply, of gemm", 2),
+    Knob("PINGPONG", (False, True), "two groups multiply tiles in turn: one stores, one multiplies (gemm)", False),
     Knob("WIDE", (False, True), "one product a step for any number of columns (gemm; Triton 3.6, 3.7)", False),
     Knob("num_warps", (2, 4, 8), "warps that share a tile and its accumulators"),
     Knob("num_stages", (2, 3, 4, 5, 6, 14), "steps of the loop in flight; 14, of gemm: as many as fit"),

@@ -98,8 +98,8 @@ def by_vectors(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
 
     None too if the matrix is small, or the tensor cores are asked for.
 
-    A matrix that lies along K is read by one row for each program, in steps of 8 or 4 KB if they divide it, else by
-    four rows in steps of 1 KB; for more vectors, programs take as many rows and a shorter step of each. A matrix that
+    A matrix that lies along K is read by one row for each program, in steps of 8 or 4 KB if they divide it, else by one
+    row or two in steps of 2 KB; for more vectors, programs take as many rows and a shorter step of each. A matrix that
     lies across K is read 128 bytes of a row at once, by programs of 16 warps. With more than two such programs for each
     multiprocessor, smaller programs share it. While there is less than one for every second multiprocessor, programs
     read half as much of a row.
@@ -112,7 +112,7 @@ def by_vectors(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
         return None
     if lies_along_k:
         step = next(step for step in (4096, 2048, 1024, 512) if K % step == 0 or step == 512)
-        alone = (1, step, step // 512) if step >= 2048 else (4, 512, 4)
+        alone = (1, step, step // 512) if step >= 2048 else (1 if max(M, N) < 16 * limits.sm_count else 2, 1024, 2)
         rows, depth, warps = {1: alone, 2: (2, min(step, 2048), 2), 4: (4, 512, 2)}[vectors]
         tile = {many: rows, "BLOCK_K": depth, "num_warps": warps}
     else:

@@ -157,6 +157,12 @@ KERNEL = Kernel(
             ),
             Knob("STORES", (1, 2, 4), "pieces in which a persistent program stores a tile", 1),
             Knob("GROUPS", (1, 2, 3), "groups of four warps that multiply, of warps with roles", 2),
+            Knob(
+                "PINGPONG",
+                (False, True),
+                "two groups multiply tiles in turn: one stores, one multiplies (roles)",
+                False,
+            ),
             Knob("WIDE", (False, True), "one product a step for any number of columns (roles; Triton 3.6, 3.7)", False),
             Knob(
                 "ALIGN",

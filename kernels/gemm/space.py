@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tuner.kernels.shared.product_rows import aligned_first, elements_per_access, may_align, transposed, unaligned
-from tuner.kernels.shared.roles import ONE_CHOICE, WITHOUT_ROLES
 from tuner.kernels.shared.roles_space import (
+    IN_STEP,
     ROLES,
     ROLES_AS_IT_LIES,
     ROLES_SWAPPED,
+    WITHOUT_TURNS,
     parts_of_roles,
     slices_can,
     tile_can,
@@ -52,7 +53,7 @@ DESCRIBED = ("persistent", *WITH_ROLES)
 
 AS_IT_LIES: Mapping[str, tuple[Value, ...]] = {"ALIGN": (False,)}
 """Choices of variants that never copy their factors."""
-DEFAULTS: Mapping[str, Value] = {**WITHOUT_ROLES, "ALIGN": False}
+DEFAULTS: Mapping[str, Value] = {**WITHOUT_TURNS, "ALIGN": False}
 """Values of the knobs that a variant does not use."""
 PLAIN: Mapping[str, Value] = {**DEFAULTS, "GROUP_M": 1, "SPLIT_K": 1, "STORES": 1}
 """Usual values of the knobs that a rule does not set: no slices, one row of tiles at a time, one store for each."""
@@ -66,7 +67,7 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "BLOCK_K": (32, 64, 128, 256),
         "SPLIT_K": (1, 2, 4, 8, 16, 32, 64),
         "STORES": (1,),
-        **ONE_CHOICE,
+        **IN_STEP,
         "num_stages": (2, 3, 4, 5, 6),
     },
     "persistent": {
@@ -75,7 +76,7 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "BLOCK_K": (32, 64, 128, 256),
         "SPLIT_K": (1, 2, 4, 8, 16),
         "STORES": (1, 2),
-        **ONE_CHOICE,
+        **IN_STEP,
         "num_warps": (2, 4, 8),  # more only divide their work
         "num_stages": (3, 4, 5, 6),  # with two the copy engine waits for the tensor cores
     },
@@ -87,7 +88,7 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "BLOCK_M": (128, 256),
         "BLOCK_N": (64, 128, 192, 256),
         "SPLIT_K": (1,),
-        **ONE_CHOICE,
+        **IN_STEP,
     },
     "streamed": {
         "BLOCK_M": (16,),
@@ -96,7 +97,7 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "GROUP_M": (1,),
         "SPLIT_K": (1,),
         "STORES": (1,),
-        **ONE_CHOICE,
+        **IN_STEP,
         **AS_IT_LIES,
         "num_warps": (2, 4, 8),
         "num_stages": (3, 4),
@@ -108,7 +109,7 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "GROUP_M": (1,),
         "SPLIT_K": (1,),
         "STORES": (1,),
-        **ONE_CHOICE,
+        **IN_STEP,
         **AS_IT_LIES,
         "num_stages": (1,),  # what goes by shared memory cannot say that it is read once
     },

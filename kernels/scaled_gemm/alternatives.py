@@ -54,7 +54,7 @@ def _plausible(problem: Problem, limits: Limits) -> Iterator[Mapping[str, Value]
         problem, limits, VARIANTS["specialized"]["SPLIT_K"], promoted_cycles=cycles, may_run=may_run
     ):
         composed = len(parts(tile.width)) > 1
-        wide = composed and tile.rows == 64 * tile.groups and not promoted
+        wide = composed and not promoted
         deep = not promoted and tile.rows == 64 and tile.width <= MOST_DEEP_COLUMNS
         for depth, is_wide in product((BLOCK, 2 * BLOCK) if deep else (BLOCK,), (True, False) if wide else (False,)):
             if depth == BLOCK or not is_wide:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 from tuner.kernels.shared.product_rows import transposed
-from tuner.kernels.shared.roles import MOST_DEEP_COLUMNS, ROWS, WIDTHS, divides, parts
+from tuner.kernels.shared.roles import MOST_DEEP_COLUMNS, ROWS, WIDTHS, divides, may_take_turns, parts
 from tuner.kernels.shared.tiling import fills_one_wave
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize, next_power_of_2
 
@@ -45,6 +45,8 @@ _SHAPES = tuple(
     if divides(rows, groups)
 )
 """Shapes of the left side: if the factors are swapped, rows of a tile, and groups that share them."""
+_IN_TURN = tuple((swapped, rows, 1) for swapped, rows in product((False, True), ROWS) if may_take_turns(rows, 1))
+"""Those of tiles that two groups take in turn."""
 
 
 class LikelyTile(NamedTuple):
@@ -60,6 +62,8 @@ class LikelyTile(NamedTuple):
     width: int
     """Rows of the right factor."""
     slices: int
+    in_turn: bool
+    """True if two groups of as many warps take tiles in turn."""
 
     def knobs(self, block_k: int, wide: bool) -> dict[str, Value]:
         """Return the knobs of its config that all products have, with steps of `block_k` elements along K."""
@@ -83,6 +87,7 @@ def likely_tiles(
     slices: Iterable[Value],
     *,
     promoted_cycles: float = 0.0,
+    in_turn: bool = False,
     may_run: Callable[[LikelyTile], bool] = lambda tile: True,
     settings: FirstCostSettings = SETTINGS,
 ) -> list[LikelyTile]:
@@ -91,10 +96,14 @@ def likely_tiles(
     Args:
         slices: choices for the slices along K.
         promoted_cycles: cycles in which sums leave the tensor cores in each step; 0 if they stay.
+        in_turn: whether two groups may take tiles in turn.
         may_run: returns False for tiles that the kernel never has; they are left out first.
     """
     choices = tuple(int(str(choice)) for choice in slices)
-    found = _tiles(problem, limits, choices, promoted_cycles, settings)
+    found = chain(
+        _tiles(problem, limits, choices, promoted_cycles, settings),
+        _tiles_in_turn(problem, limits, settings) if in_turn else (),
+    )
     return sorted(filter(may_run, found))[: settings.tiles]
 
 
@@ -105,22 +114,34 @@ def likely_configs(problem: Problem, limits: Limits, slices: Iterable[Value]) ->
         slices: choices for the slices along K.
     """
     lies_along_k = transposed(problem) == (False, True)
-    for tile in likely_tiles(problem, limits, slices):
-        composed = len(parts(tile.width)) > 1
-        wide = composed and tile.rows == 64 * tile.groups and lies_along_k
-        depths = (64, 128) if tile.swapped and tile.width <= MOST_DEEP_COLUMNS else (64,)
-        for depth, is_wide in product(depths, (True, False) if wide else (False,)):
+    for tile in likely_tiles(problem, limits, slices, in_turn=True):
+        wide = len(parts(tile.width)) > 1 and lies_along_k
+        is_small = tile.rows == 64 and tile.width <= MOST_DEEP_COLUMNS and not tile.in_turn
+        for depth, is_wide in product((64, 128) if is_small else (64,), (True, False) if wide else (False,)):
             if depth == 64 or not is_wide:
-                yield tile.knobs(depth, is_wide)
+                yield {**tile.knobs(depth, is_wide), "PINGPONG": tile.in_turn}
+
+
+def _tiles_in_turn(problem: Problem, limits: Limits, settings: FirstCostSettings) -> Iterator[LikelyTile]:
+    """Yield tiles that two groups take in turn: only the last one's store is not hidden."""
+    for tile in _tiles(problem, limits, (1,), 0.0, settings, _IN_TURN):
+        if tile.waves > 1:
+            store = tile.rows * tile.width * 2 / settings.stored_bytes
+            yield tile._replace(cycles=tile.cycles - (tile.waves - 1) * store, in_turn=True)
 
 
 def _tiles(
-    problem: Problem, limits: Limits, choices: tuple[int, ...], promoted_cycles: float, settings: FirstCostSettings
+    problem: Problem,
+    limits: Limits,
+    choices: tuple[int, ...],
+    promoted_cycles: float,
+    settings: FirstCostSettings,
+    shapes: Iterable[tuple[bool, int, int]] = _SHAPES,
 ) -> Iterator[LikelyTile]:
     M, N, K = problem.sizes
     element, sm_count = itemsize(problem.dtype), limits.sm_count
     steps = cdiv(K * element, settings.step_bytes)
-    for swapped, rows, groups in _SHAPES:
+    for swapped, rows, groups in shapes:
         left, right = (N, M) if swapped else (M, N)
         if rows > max(16, next_power_of_2(left)):
             continue
@@ -141,7 +162,7 @@ def _tiles(
                 cost = waves * (cdiv(steps, slices) * max(step, loaded) + rows * width * 2 / settings.stored_bytes)
                 if slices > 1:
                     cost += settings.join_cycles + (slices + 1) * rows * width * 4 / settings.stored_bytes
-                yield LikelyTile(cost, waves, swapped, rows, groups, width, slices)
+                yield LikelyTile(cost, waves, swapped, rows, groups, width, slices, False)
 
 
 @dataclass(frozen=True)

@@ -189,7 +189,7 @@ class _Estimate:
         self._at_once = way.at_once or (most, most)
         staged = 1 if min(self._at_once) * self._size < 4 else way.stages - 1
         self._ahead: float = 2 if way.streamed else max(1, staged)
-        self._parts, self._group_m = 1, way.group_m
+        self._parts, self._group_m, self._turns = 1, way.group_m, 1
         M, N, K = way.sizes
         self._left, self._right = (self._m, M, way.along_k[0]), (self._n, N, way.along_k[1])
         if way.swapped:
@@ -197,6 +197,7 @@ class _Estimate:
         if way.tile is not None:
             self._ahead = max(0.5, way.stages - c.in_use)
             self._parts = 1 if way.tile.wide else len(way.tile.parts)
+            self._turns = way.tile.turns
             self._group_m = walked_together(self._left[1], self._right[1], way.tile)
         self._tiles = cdiv(M, self._m) * cdiv(N, self._n)
         self._sliced, self._slices = way.sliced, way.slices
@@ -255,6 +256,9 @@ class _Estimate:
         if self._stays:
             programs = sm_count * held
             whole, last = cdiv(self._tiles - self._sliced, programs), cdiv(self._sliced * self._slices, programs)
+            if self._turns > 1:  # a tile is stored while the other group multiplies the next
+                each = self._steps * step(1)
+                return whole, whole * each + (whole - 1) * max(0.0, end - each) + end + fill
             tiles, at_once = whole + last / self._slices, min(held, cdiv(self._tiles * self._slices, sm_count))
             return tiles * at_once, tiles * self._steps * step(at_once) + (whole + last) * end + fill
         slices = self._slices if self._sliced else 1
@@ -288,7 +292,7 @@ class _Estimate:
             a_along_k, b_along_k = self._way.along_k
             turned = (self._m * (not a_along_k) + self._n * (not b_along_k)) * self._k * size if size > 2 else 0
             together = self._overlapped(block / rate, read)
-            alone = self._has_roles and self._warps == 4 and not self._way.promoted
+            alone = self._has_roles and self._warps == 4 and self._turns == 1 and not self._way.promoted
             beside = c.alone_cycles if alone else c.step_cycles
             in_turn = self._in_turn(block / rate) if self._way.promoted else 0.0
             return together + beside + turned / c.turned_bytes + self._pointer_cycles(), in_turn

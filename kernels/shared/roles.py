@@ -84,6 +84,8 @@ class Roles:
     promoted: bool = False
     wide: bool = False
     """True if one wgmma computes all columns, by PTX, instead of one for each power of two."""
+    turns: int = 1
+    """Number of tiles in work at once, each by groups of its own, which take turns to multiply (pingpong)."""
 
     @property
     def parts(self) -> tuple[int, ...]:
@@ -94,6 +96,11 @@ class Roles:
     def held(self) -> int:
         """Number of sums and products that each thread holds."""
         return self.rows * (self.columns + (self.parts[0] if self.promoted else 0)) // 128
+
+    @property
+    def all_groups(self) -> int:
+        """Number of groups of a program."""
+        return self.groups * self.turns
 
     @property
     def left_rows(self) -> int:
@@ -121,7 +128,7 @@ class Roles:
         Args:
             slots: pieces that each group stages beside the ring; 0 if it stages them in its own rows of the ring.
         """
-        staged = self.groups * slots * self.rows * self.chunk(self.parts[0]) * self.stored
+        staged = self.all_groups * slots * self.rows * self.chunk(self.parts[0]) * self.stored
         return min(self.most_stages, (SHARED_BYTES - BARRIER_BYTES - staged) // self.stage_bytes)
 
     def fits(self, slots: int) -> bool:
@@ -130,7 +137,7 @@ class Roles:
         # In the ring, each piece of the sums takes a group's rows of another stage.
         in_ring = self.chunks <= stages and self.block_k * self.element >= CHUNK_BYTES
         return (
-            self.held <= HELD[self.groups]
+            self.held <= HELD[self.all_groups]
             and len(self.parts) <= MOST_PARTS
             and stages >= FEWEST_STAGES
             and (slots > 0 or in_ring)
@@ -138,13 +145,14 @@ class Roles:
 
     @property
     def can_be_wide(self) -> bool:
-        """True if one wgmma by PTX is another way to compute the tile: of 64 rows, in steps of 128 bytes along K."""
-        return len(self.parts) > 1 and self.rows == 64 and self.block_k * self.element == 128 and not self.promoted
+        """True if products by PTX of all columns are another way to compute the tile, in steps of 128 bytes along K."""
+        return len(self.parts) > 1 and self.block_k * self.element == 128 and not self.promoted
 
     def compiled_in(self, slots: int) -> dict[str, int]:
         """Return what the kernel is compiled with."""
         return {
             "GROUPS": self.groups,
+            "TURNS": self.turns,
             "ROWS": self.rows,
             "COLUMNS": self.columns,
             "BLOCK_K": self.block_k,
@@ -156,6 +164,11 @@ class Roles:
 def divides(rows: int, groups: int) -> bool:
     """Return whether groups can share a tile: each takes 64 rows, which one wgmma multiplies, or each of two 128."""
     return rows == 64 * groups or (rows, groups) == (256, 2)
+
+
+def may_take_turns(rows: int, groups: int) -> bool:
+    """Return whether two times as many groups can take tiles in turn: one group each time, of 64 or 128 rows."""
+    return groups == 1 and rows in (64, 128)
 
 
 def walked_together(left: int, right: int, tile: Roles) -> int:

@@ -38,3 +38,10 @@ def after(stage, phase, STAGES: gl.constexpr):
     """Return the stage after this one, and the parity of its barriers, which changes with each round of the ring."""
     stage += 1
     return gl.where(stage == STAGES, 0, stage), gl.where(stage == STAGES, phase ^ 1, phase)
+
+
+@gluon.jit
+def later(stage, phase, steps, STAGES: gl.constexpr):
+    """Return the stage some steps after this one, and the parity of its barriers."""
+    stage += steps
+    return stage % STAGES, phase ^ (stage // STAGES & 1)

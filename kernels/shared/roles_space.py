@@ -6,7 +6,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tuner.kernels.shared.product_rows import transposed
-from tuner.kernels.shared.roles import MOST_DEEP_COLUMNS, ROWS, WIDTHS, Roles, divides, is_narrowest
+from tuner.kernels.shared.roles import (
+    MOST_DEEP_COLUMNS,
+    ROWS,
+    WIDTHS,
+    WITHOUT_ROLES,
+    Roles,
+    divides,
+    is_narrowest,
+    may_take_turns,
+)
 from tuner.kernels.shared.tiling import fills_one_wave, has_steps, tile_count
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize
 
@@ -23,6 +32,11 @@ ROLES_AS_IT_LIES: Mapping[str, tuple[Value, ...]] = {"BLOCK_M": ROWS, "BLOCK_N":
 ROLES_SWAPPED: Mapping[str, tuple[Value, ...]] = {"BLOCK_M": WIDTHS, "BLOCK_N": ROWS, **ROLES}
 """Choices if b is the left factor."""
 
+WITHOUT_TURNS: Mapping[str, Value] = {**WITHOUT_ROLES, "PINGPONG": False}
+"""Knobs of 16-bit products by warps with roles in the configs of other variants, which do not use them."""
+IN_STEP: Mapping[str, tuple[Value, ...]] = {name: (value,) for name, value in WITHOUT_TURNS.items()}
+"""The same as choices of a variant."""
+
 
 def parts_of_roles(choices: Mapping[str, tuple[Value, ...]], *, swapped: bool) -> Iterator[Mapping[str, Any]]:
     """Yield the choices that go together: groups divide the rows, and deep steps are for small tiles.
@@ -36,8 +50,11 @@ def parts_of_roles(choices: Mapping[str, tuple[Value, ...]], *, swapped: bool) -
     one = {**choices, "BLOCK_K": (64,)}
     for rows in ROWS:
         groups = tuple(groups for groups in (1, 2, 3) if divides(rows, groups))
-        yield {**one, left: (rows,), "GROUPS": groups, "WIDE": (False, True)}
-    yield {**one, left: (64,), right: deep, "BLOCK_K": (128,), "GROUPS": (1,), "WIDE": (False,)}
+        yield {**one, left: (rows,), "GROUPS": groups, "WIDE": (False, True), "PINGPONG": (False,)}
+        if may_take_turns(rows, 1):
+            yield {**one, left: (rows,), "GROUPS": (1,), "WIDE": (False, True), "PINGPONG": (True,)}
+    small = {left: (64,), right: deep, "BLOCK_K": (128,), "GROUPS": (1,), "WIDE": (False,), "PINGPONG": (False,)}
+    yield {**one, **small}
 
 
 def tile_of_roles(problem: Problem, config: Mapping[str, Any]) -> Roles:
@@ -53,6 +70,7 @@ def tile_of_roles(problem: Problem, config: Mapping[str, Any]) -> Roles:
         element=itemsize(problem.dtype),
         most_stages=config["num_stages"],
         wide=config["WIDE"],
+        turns=2 if config["PINGPONG"] else 1,
     )
 
 
@@ -80,11 +98,12 @@ def shared_tiles(problem: Problem, config: Mapping[str, Any], programs: int) -> 
 def tile_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Return whether warps with roles can compute a tile of operands that the copy engine can read."""
     swapped = config["VARIANT"] == "swapped"
+    left = config["BLOCK_N" if swapped else "BLOCK_M"]
     if (
         # wgmma exists on Hopper only, and transposes 16-bit operands only.
         limits.capability[0] != 9
         or itemsize(problem.dtype) != 2
-        or not divides(config["BLOCK_N" if swapped else "BLOCK_M"], config["GROUPS"])
+        or not (may_take_turns if config["PINGPONG"] else divides)(left, config["GROUPS"])
     ):
         return False
     tile, slots = tile_of_roles(problem, config), staging_slots(problem, config, limits.sm_count)
@@ -102,8 +121,11 @@ def whole_or_sliced_can(problem: Problem, config: Mapping[str, Any], limits: Lim
     """Return whether warps with roles can compute all tiles whole, or all in equal slices."""
     M, N, _ = problem.sizes
     left, right = (N, M) if config["VARIANT"] == "swapped" else (M, N)
-    return tile_can(problem, config, limits) and is_narrowest(
-        left, right, tile_of_roles(problem, config), config["SPLIT_K"], limits.sm_count
+    return (
+        tile_can(problem, config, limits)
+        # The group whose turn it is not stores a tile meanwhile, so programs have several.
+        and (not config["PINGPONG"] or (config["SPLIT_K"] == 1 and tile_count(problem, config) > limits.sm_count))
+        and is_narrowest(left, right, tile_of_roles(problem, config), config["SPLIT_K"], limits.sm_count)
     )
 
 

@@ -34,13 +34,14 @@ def completed(sums, PENDING: gl.constexpr):
 
 @gluon.jit
 def summed_in_tensor_cores(
-    a_tiles, b_tiles, free, full, stage, phase, steps,
+    a_tiles, b_tiles, free, full, issued, stage, phase, steps,
     GROUP: gl.constexpr, GROUPS: gl.constexpr, ROWS: gl.constexpr, PARTS: gl.constexpr, STAGES: gl.constexpr,
     DEPTH: gl.constexpr, LEFT_ACROSS_K: gl.constexpr, RIGHT_ACROSS_K: gl.constexpr,
 ):  # fmt: skip
     """Return the sums over some steps, and the stage and parity after them.
 
-    The products of one step run while those of the next are issued, so a stage is released one step late.
+    The products of one step run while those of the next are issued, so a stage is released one step late. The barrier
+    `issued`, if it is not None, is told when all are issued.
     """
     sums = zeros_of(PARTS, ROWS, DEPTH)
     last = 0
@@ -59,6 +60,8 @@ def summed_in_tensor_cores(
         mbarrier.arrive(free.index(last), pred=nth > 0)
         last = stage
         stage, phase = after(stage, phase, STAGES)
+    if issued is not None:
+        mbarrier.arrive(issued)
     sums = completed(sums, 0)
     mbarrier.arrive(free.index(last))
     return sums, stage, phase
@@ -66,30 +69,34 @@ def summed_in_tensor_cores(
 
 @gluon.jit
 def summed_wide(
-    a_tiles, free, full, stage, phase, steps,
-    GROUP: gl.constexpr, GROUPS: gl.constexpr, PARTS: gl.constexpr, STAGES: gl.constexpr, DEPTH: gl.constexpr,
+    a_tiles, free, full, issued, stage, phase, steps,
+    GROUP: gl.constexpr, GROUPS: gl.constexpr, ROWS: gl.constexpr, PARTS: gl.constexpr, STAGES: gl.constexpr,
+    DEPTH: gl.constexpr,
 ):  # fmt: skip
     """Return the sums over some steps, and the stage and parity after them, by one wgmma for all columns."""
-    ROWS: gl.constexpr = 64
+    BLOCKS: gl.constexpr = ROWS // 64
     COLUMNS: gl.constexpr = before(PARTS, count(PARTS))
     WIDTH: gl.constexpr = width(PARTS, count(PARTS) - 1)
-    sums = wide_wgmma.zeros_of(COLUMNS // WIDTH, WIDTH, DEPTH)
+    sums = wide_wgmma.zeros_of(BLOCKS * (COLUMNS // WIDTH), WIDTH, DEPTH)
     left = wide_wgmma.first_byte() + GROUP * ROWS * 128
     right = wide_wgmma.first_byte() + STAGES * GROUPS * ROWS * 128
     last = 0
     for nth in range(steps):
         mbarrier.wait(full.index(stage), phase)
         sums = wide_wgmma.added(
-            sums, left + stage * (GROUPS * ROWS * 128), right + stage * (COLUMNS * 128), a_tiles.dtype
+            sums, left + stage * (GROUPS * ROWS * 128), right + stage * (COLUMNS * 128), BLOCKS, a_tiles.dtype
         )
         mbarrier.arrive(free.index(last), pred=nth > 0)
         last = stage
         stage, phase = after(stage, phase, STAGES)
+    if issued is not None:
+        mbarrier.arrive(issued)
     sums = wide_wgmma.completed(sums)
     mbarrier.arrive(free.index(last))
     found = ()
     for part in gl.static_range(count(PARTS)):
-        found = found + (wide_wgmma.beside(sums, before(PARTS, part) // WIDTH, width(PARTS, part) // WIDTH, DEPTH),)
+        of_part = wide_wgmma.stacked(sums, before(PARTS, part) // WIDTH, width(PARTS, part) // WIDTH, BLOCKS, DEPTH)
+        found = found + (of_part,)
     return found, stage, phase
 
 

@@ -19,6 +19,8 @@ from tuner.kernels.shared.stream_k import sums_layout
 KEPT_BY = ("3.6.", "3.7.")
 """Versions of Triton that keep what this relies on; in others, tiles are composed of powers of two."""
 
+_BLOCK_BYTES = 64 * 128
+"""Bytes of a step of 64 rows, which one wgmma multiplies."""
 _HIGH_WORD = 0x40000040
 """High word of a matrix descriptor: groups of 8 rows 1,024 bytes apart, swizzled by 128 bytes."""
 
@@ -37,29 +39,34 @@ def constraints(tensors, registers, descriptors):
 
 
 @gluon.constexpr_function
-def step_in_ptx(tensors, registers, name):
-    """Return the PTX of a step along K of 128 bytes: four products, of which those of the step before are waited for.
+def step_in_ptx(tensors, registers, blocks, name):
+    """Return the PTX of a step along K of 128 bytes: four products of each block of 64 rows.
+
+    Those of the step before are waited for.
 
     Args:
+        tensors: number of tensors of sums, those of the first block first.
         registers: number of registers of each tensor in a thread.
         name: the type of both factors in PTX.
     """
     held = tensors * registers
+    each = held // blocks
     depth, transposed = (32, "") if name == "e4m3" else (16, ", 0, 0")
-    sums = ", ".join(f"${nth}" for nth in range(held))
-    shape = f"m64n{2 * held}k{depth}.f32.{name}.{name}"
+    shape = f"m64n{2 * each}k{depth}.f32.{name}.{name}"
     lines = [
-        ".reg .b64 left, right;",
+        ".reg .b64 left, right, below;",
         f"mov.b64 left, {{${2 * held}, {_HIGH_WORD}}};",
         f"mov.b64 right, {{${2 * held + registers}, {_HIGH_WORD}}};",
         "wgmma.fence.sync.aligned;",
     ]
-    for _ in range(4):
-        lines += [
-            f"wgmma.mma_async.sync.aligned.{shape} {{{sums}}}, left, right, 1, 1, 1{transposed};",
-            "add.s64 left, left, 2;",
-            "add.s64 right, right, 2;",
-        ]
+    for step, block in ((step, block) for step in range(4) for block in range(blocks)):
+        sums = ", ".join(f"${block * each + nth}" for nth in range(each))
+        rows = "below" if block else "left"
+        if block:
+            lines.append(f"add.s64 below, left, {block * _BLOCK_BYTES // 16};")
+        lines.append(f"wgmma.mma_async.sync.aligned.{shape} {{{sums}}}, {rows}, right, 1, 1, 1{transposed};")
+        if block == blocks - 1 and step < 3:
+            lines += ["add.s64 left, left, 2;", "add.s64 right, right, 2;"]
     return "\n".join(["{", *lines, "wgmma.commit_group.sync.aligned;", "wgmma.wait_group.sync.aligned 1;", "}"])
 
 
@@ -70,7 +77,7 @@ def name_in_ptx(dtype):
 
 @gluon.jit
 def zeros_of(TENSORS: gl.constexpr, WIDTH: gl.constexpr, DEPTH: gl.constexpr):
-    """Return the sums of 64 rows, zero."""
+    """Return sums of 64 rows each, zero."""
     sums = ()
     for _ in gl.static_range(TENSORS):
         sums = sums + (gl.zeros((64, WIDTH), gl.float32, sums_layout(WIDTH, DEPTH)),)
@@ -84,18 +91,19 @@ def first_byte():
 
 
 @gluon.jit
-def added(sums, left, right, DTYPE: gl.constexpr):
+def added(sums, left, right, BLOCKS: gl.constexpr, DTYPE: gl.constexpr):
     """Issue a step's products, and return the sums before those are complete; those of the step before are.
 
     Args:
-        left, right: addresses of the factors' rows in shared memory: 64, and as many as the sums have columns.
+        sums: those of the first block of 64 rows, and of the others.
+        left, right: addresses of the factors' rows in shared memory: 64 a block, and as many as the sums have columns.
     """
     TENSORS: gl.constexpr = len(sums)
     REGISTERS: gl.constexpr = sums[0].shape[1] // 2
     a = gl.full(sums[0].shape, left >> 4 | 0x10000, gl.int32, sums[0].type.layout)
     b = gl.full(sums[0].shape, right >> 4 | 0x10000, gl.int32, sums[0].type.layout)
     return gl.inline_asm_elementwise(
-        step_in_ptx(TENSORS, REGISTERS, name_in_ptx(DTYPE)), constraints(TENSORS, REGISTERS, 2), sums + (a, b),
+        step_in_ptx(TENSORS, REGISTERS, BLOCKS, name_in_ptx(DTYPE)), constraints(TENSORS, REGISTERS, 2), sums + (a, b),
         dtype=(gl.float32,) * TENSORS, is_pure=False, pack=REGISTERS)  # fmt: skip
 
 
@@ -119,4 +127,16 @@ def beside(sums, FIRST: gl.constexpr, COUNT: gl.constexpr, DEPTH: gl.constexpr):
         right = beside(sums, FIRST + COUNT // 2, COUNT // 2, DEPTH)
         wide = gl.reshape(gl.permute(gl.join(left, right), (0, 2, 1)), (64, 2 * left.shape[1]))
         found = gl.convert_layout(wide, sums_layout(wide.shape[1], DEPTH), assert_trivial=True)
+    return found
+
+
+@gluon.jit
+def stacked(sums, FIRST: gl.constexpr, COUNT: gl.constexpr, BLOCKS: gl.constexpr, DEPTH: gl.constexpr):
+    """Return COUNT tensors of sums of each block, from FIRST on, as one. No value changes its register."""
+    found = beside(sums, FIRST, COUNT, DEPTH)
+    if BLOCKS == 2:
+        HALF: gl.constexpr = len(sums) // 2
+        below = beside(sums, HALF + FIRST, COUNT, DEPTH)
+        tall = gl.reshape(gl.permute(gl.join(found, below), (2, 0, 1)), (128, found.shape[1]))
+        found = gl.convert_layout(tall, sums_layout(tall.shape[1], DEPTH), assert_trivial=True)
     return found

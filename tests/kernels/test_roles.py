@@ -134,6 +134,16 @@ def test_a_stage_is_written_again_after_all_have_read_it() -> None:
             written, read = after(*written, stages), after(*read, stages)
 
 
+def test_a_group_passes_the_stages_of_tiles_that_are_not_its_turn() -> None:
+    after, later = on_cpu(roles_parts.after), on_cpu(roles_parts.later)
+    for stages in (3, 7, 13):
+        for steps in (0, 1, 6, 7, 8, 26, 40):
+            one_by_one = passed = (2, 1)
+            for _ in range(steps):
+                one_by_one = after(*one_by_one, stages)
+            assert later(*passed, steps, stages) == one_by_one
+
+
 def test_sums_lie_apart_in_the_workspace() -> None:
     """Each sum of each slot, group and part has a place of its own, and none is left over."""
     for groups, rows, columns in ((1, 64, 160), (2, 128, 96), (3, 64, 104)):
@@ -158,7 +168,7 @@ def test_what_is_staged_in_the_ring_fits_the_rows_of_its_group() -> None:
             for config in of_variant(variant, asked, H200.limits):
                 tile, slots = tile_of_roles(asked, config), staging_slots(asked, config, 132)
                 stages = tile.stages(slots)
-                staged = tile.groups * slots * tile.rows * tile.chunk(tile.parts[0]) * 2
+                staged = tile.all_groups * slots * tile.rows * tile.chunk(tile.parts[0]) * 2
                 assert stages * tile.stage_bytes + staged + 1024 <= SHARED_BYTES
                 before = [sum(cdiv(part, tile.chunk(64)) for part in tile.parts[:nth]) for nth in range(3)]
                 last = before[len(tile.parts) - 1] + cdiv(tile.parts[-1], 64)
@@ -254,6 +264,16 @@ def test_no_narrower_tile_takes_as_many_waves() -> None:
             {"M": 200, "N": 10240, "K": 5120, "bias": True, "activation": "silu", **NT},
             {"VARIANT": "swapped", "BLOCK_M": 104, "BLOCK_N": 192, "GROUPS": 3, "WIDE": True},
             {"n104": 12},
+        ),
+        (
+            {"M": 1000, "N": 5472, "K": 1856, **NT},
+            {"VARIANT": "specialized", "BLOCK_M": 128, "BLOCK_N": 176, "GROUPS": 1, "PINGPONG": True},
+            {"n128": 16, "n32": 16, "n16": 16},
+        ),
+        (
+            {"M": 1000, "N": 5472, "K": 1856, **NT},
+            {"VARIANT": "swapped", "BLOCK_M": 176, "BLOCK_N": 128, "GROUPS": 1, "PINGPONG": True, "WIDE": True},
+            {"n176": 16},
         ),
         (
             PRODUCTS[2],

@@ -110,6 +110,26 @@ def test_one_product_for_all_columns_is_right(sizes: dict[str, object], config: 
     product("gemm", values, {**wide}, H200.limits)
 
 
+@pytest.mark.parametrize("layout", ["nt", "tt"])
+@pytest.mark.parametrize("depth", [64, 328, 1048])
+@pytest.mark.parametrize(
+    ("sizes", "config"),
+    [
+        ({"M": 200, "N": 520}, {"VARIANT": "specialized", "BLOCK_M": 64, "BLOCK_N": 80}),
+        ({"M": 264, "N": 400}, {"VARIANT": "specialized", "BLOCK_M": 128, "BLOCK_N": 176}),
+        ({"M": 400, "N": 264}, {"VARIANT": "swapped", "BLOCK_M": 112, "BLOCK_N": 128}),
+        ({"M": 392, "N": 264}, {"VARIANT": "swapped", "BLOCK_M": 104, "BLOCK_N": 64, "WIDE": True}),
+        ({"M": 264, "N": 400}, {"VARIANT": "specialized", "BLOCK_M": 128, "BLOCK_N": 176, "WIDE": True}),
+    ],
+)
+def test_groups_take_tiles_in_turn(sizes: dict[str, object], config: dict[str, Any], layout: str, depth: int) -> None:
+    """With fewer steps than stages, and with more; some programs have an odd number of tiles."""
+    if config.get("WIDE") and layout != "nt":
+        pytest.skip("one product for all columns reads factors that lie along K")
+    values = {**sizes, "K": depth, "dtype": "fp16", "layout": layout, "bias": True}
+    product("gemm", values, {**config, "GROUPS": 1, "PINGPONG": True})
+
+
 @pytest.mark.parametrize("layout", ["nt", "nn", "tn", "tt"])
 @pytest.mark.parametrize(("sizes", "config"), [TILES[2], TILES[5]])
 def test_operands_that_are_not_aligned_are_copied(sizes: dict[str, int], config: dict[str, Any], layout: str) -> None:
