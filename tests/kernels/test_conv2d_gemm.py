@@ -239,6 +239,7 @@ COMPILED = """
         ("relu", {"VARIANT": "gemm_swapped", "BLOCK_M": 96, "BLOCK_N": 192, "GROUPS": 3, "SPLIT_K": 2}),
         ("gelu", {"VARIANT": "gemm_swapped", "BLOCK_M": 104, "BLOCK_N": 64, "GROUPS": 1}),
         ("none", {"VARIANT": "gemm", "BLOCK_M": 128, "BLOCK_N": 144, "GROUPS": 2}),
+        ("relu", {"VARIANT": "gemm", "BLOCK_M": 128, "BLOCK_N": 128, "GROUPS": 1, "PINGPONG": True}),
     ):
         problem, config = kernel.signature.problem({**given, "activation": activation}), {**rest, **knobs}
         (code,) = compile_launches(kernel, problem, kernel.signature.config(config), H200.limits)
@@ -255,4 +256,5 @@ def test_tiles_of_any_width_and_each_activation_compile_for_hopper() -> None:
         "True False True n32 n64",
         "True False False n32 n64 n8",
         "True False False n128 n16",
+        "True False True n128",
     ]
