@@ -187,7 +187,9 @@ class Program:
                 warp_specialize=self.specialize,
             ),
             "tl": SimpleNamespace(constexpr=Any, debug_barrier=lambda: None, load=load, cdiv=cdiv, float32=float32,
-                                  expand_dims=np.expand_dims, uint32=np.uint32, cast=lambda x, dtype: dtype(x)),
+                                  expand_dims=np.expand_dims, uint32=np.uint32, cast=lambda x, dtype: dtype(x),
+                                  maximum=lambda x, y, propagate_nan: tensor(np.maximum(x, y)),
+                                  PropagateNan=SimpleNamespace(ALL=None)),
             "mbarrier": SimpleNamespace(
                 MBarrierLayout=lambda: None,
                 init=self.init,

@@ -10,11 +10,10 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tuner.kernels.conv2d.arguments import compiled_in, sliced_count
-from tuner.kernels.conv2d.epilogue import activated
 from tuner.kernels.conv2d.layer import layer
 from tuner.kernels.conv2d.patches import View, outputs
 from tuner.kernels.conv2d.space import patch_of
-from tuner.kernels.shared.products import corner_of, joined
+from tuner.kernels.shared.products import corner_of, finished, joined
 from tuner.kernels.spec import Launch, Problem
 
 
@@ -67,7 +66,7 @@ def conv2d_boxes(
     if SPLIT_K > 1:
         acc, done = joined(acc, partials, arrived, slot, SPLIT_K, BLOCK_N, BLOCK_M)
     if done:
-        tile = activated(acc.T, bias, first_n + tl.arange(0, BLOCK_N), N, ACTIVATION, out.dtype)
+        tile = finished(acc.T, bias, first_n + tl.arange(0, BLOCK_N), N, ACTIVATION, out.dtype)
         stored = tl.reshape(tile.to(out.dtype), (PATCH_B, PATCH_P, PATCH_Q, BLOCK_N))
         out.store([b, p, q, first_n], stored)
 

@@ -1,4 +1,4 @@
-"""Default config of conv2d: the tile whose waves over the multiprocessors take least."""
+"""Default config of conv2d: the tile whose waves over the multiprocessors take least, or the fastest by estimate."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import product as product_of
 from typing import Any
 
+from tuner.kernels.conv2d.alternatives import alternative
 from tuner.kernels.conv2d.copies import convolved, copied_bytes, may_copy
 from tuner.kernels.conv2d.layer import (
     direct_bytes,
@@ -20,6 +21,7 @@ from tuner.kernels.conv2d.layer import (
 )
 from tuner.kernels.conv2d.patches import patches
 from tuner.kernels.conv2d.space import SPLITS, can_describe, on_tensor_cores, tile_count, valid
+from tuner.kernels.shared.roles_space import WITHOUT_TURNS
 from tuner.kernels.shared.tiling import ALIGNED_BYTES, rows_walked, stage_bytes
 from tuner.kernels.shared.windows import power_of_2_in
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize
@@ -85,18 +87,23 @@ STAGES: Mapping[str, tuple[int, ...]] = {
 
 
 def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
-    """Return the feasible config of least cost, of all variants; those that waste reads come last."""
+    """Return the config of the rules, or, of a product of matrices, one that the estimate finds faster."""
+    return alternative(problem, by_cost(problem, limits), limits)
+
+
+def by_cost(problem: Problem, limits: Limits) -> Mapping[str, Value]:
+    """Return the feasible config of least cost, of all variants of windows; those that waste reads come last."""
     for *_, config in sorted(candidates(problem, limits), key=lambda found: found[:2]):
         if valid(problem, config, limits):
             return config
     small: dict[str, Value] = {"VARIANT": "tiles", "BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_K": 16, "PATCH": 0}
-    return small | {"COPY": False, "GROUP_M": 1, "SPLIT_K": 1, "num_warps": 2, "num_stages": 2}
+    return small | {**WITHOUT_TURNS, "COPY": False, "GROUP_M": 1, "SPLIT_K": 1, "num_warps": 2, "num_stages": 2}
 
 
 def candidates(problem: Problem, limits: Limits) -> Iterator[tuple[bool, float, dict[str, Value]]]:
     """Yield configs of each variant: whether their steps waste reads, and the cost of their waves."""
     for copies in (False, True) if may_copy(problem) and on_tensor_cores(problem) else (False,):
-        yield from of_tiles(problem, limits, {"COPY": copies})
+        yield from of_tiles(problem, limits, {**WITHOUT_TURNS, "COPY": copies})
 
 
 def of_tiles(

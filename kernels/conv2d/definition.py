@@ -9,8 +9,9 @@ that each read is long, whatever the window.
 `tiles` computes the address of each pixel in the threads. `boxes` takes tiles of output pixels that are a patch of an
 image, or of several: the copy engine reads a shifted patch by its corner, and fills in zeros outside of the image.
 `specialized` does the same with specialized warps: one loads, the others multiply. `direct` loads windows of few
-channels straight into the registers that multiply. For the other variants, channels that are not aligned to 16 bytes
-may be copied first (`copies`).
+channels straight into the registers that multiply. For these but the last, channels that are not aligned to 16 bytes
+may be copied first (`copies`). `gemm` takes windows of one pixel, with a stride of 1: a product of two matrices as they
+lie, for which it has gemm's own warps with roles, tiles and slices.
 
 `space` states the feasible configs, `default` the config that runs untuned.
 """
@@ -25,15 +26,17 @@ from tuner.kernels.conv2d.copies import copy_of
 from tuner.kernels.conv2d.default import default
 from tuner.kernels.conv2d.direct import direct
 from tuner.kernels.conv2d.draw import draw
+from tuner.kernels.conv2d.estimate import estimate
+from tuner.kernels.conv2d.gemm import gemm
 from tuner.kernels.conv2d.layer import check, layer
 from tuner.kernels.conv2d.padded import copy_workspace, padded
 from tuner.kernels.conv2d.patches import View, view
 from tuner.kernels.conv2d.reference import reference, rounding, vendor
 from tuner.kernels.conv2d.signature import SIGNATURE
-from tuner.kernels.conv2d.space import PARTS, tile_count, valid
+from tuner.kernels.conv2d.space import AS_PRODUCTS, WITH_ROLES, parts, tile_count, valid
 from tuner.kernels.conv2d.specialized import specialized
 from tuner.kernels.conv2d.tiles import tiles
-from tuner.kernels.spec import Config, Kernel, Launch, Limits, Operand, Problem
+from tuner.kernels.spec import Config, Kernel, Launch, Limits, Operand, Problem, next_power_of_2
 
 
 def operands(problem: Problem) -> Mapping[str, Operand]:
@@ -60,16 +63,16 @@ def operands(problem: Problem) -> Mapping[str, Operand]:
 
 
 def workspace(problem: Problem, config: Config, limits: Limits) -> Mapping[str, Operand]:
-    """Return the partial sums of slices, and counters of arrived slices for each tile, or each half of it.
+    """Return the partial sums of slices, and counters of arrived slices for each tile, or each group's rows of it.
 
     With COPY, also the copies of x and weight.
     """
     count, slices = tile_count(problem, config), config["SPLIT_K"]
-    has_roles, copies = config["VARIANT"] == "specialized", copy_workspace(problem, config)
+    has_roles, copies = config["VARIANT"] in WITH_ROLES, copy_workspace(problem, config)
     if slices == 1:  # without slices, the counters only say how many multiprocessors there are
         return {"arrived": Operand((limits.sm_count,), "int32"), **copies} if has_roles else copies
     return {
-        "arrived": Operand((2 * count if has_roles else count,), "int32"),
+        "arrived": Operand((config["GROUPS"] * count if has_roles else count,), "int32"),
         "partials": Operand((count * slices, config["BLOCK_M"], config["BLOCK_N"]), "fp32"),
         **copies,
     }
@@ -97,6 +100,8 @@ def launched(problem: Problem, config: Config, tensors: Mapping[str, Any], seen:
     if config["VARIANT"] == "direct":
         return direct(problem, config, tensors)
     if all(tensors[name].data_ptr() % 16 == 0 for name in ("x", "weight", "out")):
+        if config["VARIANT"] in AS_PRODUCTS:
+            return gemm(problem, config, tensors)
         return (boxes if config["VARIANT"] == "boxes" else specialized)(problem, config, tensors, seen)
     return None
 
@@ -104,11 +109,12 @@ def launched(problem: Problem, config: Config, tensors: Mapping[str, Any], seen:
 def through_pointers(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the config of `tiles` that replaces one that needs descriptors.
 
-    It has no slices, which the workspace has no room for, and instead of warps with roles a tile that fits four warps.
+    It has no slices, which the workspace has no room for, and instead of warps with roles a tile of powers of two that
+    fits four warps.
     """
     config = {**config, "VARIANT": "tiles", "PATCH": 0, "SPLIT_K": 1, "num_stages": 3}
     if config["num_warps"] == 4:
-        return config | {"BLOCK_M": min(128, config["BLOCK_M"]), "BLOCK_N": min(128, config["BLOCK_N"])}
+        return config | {name: min(128, max(16, next_power_of_2(config[name]))) for name in ("BLOCK_M", "BLOCK_N")}
     return config
 
 
@@ -126,9 +132,10 @@ KERNEL = Kernel(
     reference=reference,
     vendor=vendor,
     valid=valid,
-    parts=PARTS,
+    parts=tuple(parts()),
     default=default,
     draw=draw,
+    estimate=estimate,
     flops=flops,
     rounding=rounding,
 )

@@ -18,9 +18,9 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, warpgroup_mma, warpgroup_mma_wait
 
 from tuner.kernels.conv2d.arguments import compiled_in
-from tuner.kernels.conv2d.epilogue import activated
 from tuner.kernels.conv2d.layer import direct_steps, filters_at_once, layer, run_of
 from tuner.kernels.conv2d.space import tile_count
+from tuner.kernels.shared.products import finished
 from tuner.kernels.shared.stream_k import sums_layout
 from tuner.kernels.spec import Launch, Problem, cdiv
 
@@ -125,7 +125,7 @@ def conv2d_direct(
             acc = warpgroup_mma(windows[step], filters.index(step).permute((1, 0)), acc, is_async=True)
         acc = warpgroup_mma_wait(0, deps=(acc,) + windows)[0]
         column = first_n + gl.arange(0, BLOCK_N, gl.SliceLayout(0, SUMS))
-        stored = gl.convert_layout(activated(acc, bias, column, N, ACTIVATION, dtype).to(dtype), STORED)
+        stored = gl.convert_layout(finished(acc, bias, column, N, ACTIVATION, dtype).to(dtype), STORED)
         pixel = tile * BLOCK_M + gl.arange(0, BLOCK_M, gl.SliceLayout(1, STORED))
         column = first_n + gl.arange(0, BLOCK_N, gl.SliceLayout(0, STORED))
         place = out + pixel.to(gl.int64)[:, None] * N + column[None, :]

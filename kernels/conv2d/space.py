@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tuner.kernels.conv2d.copies import convolved, copies_can, may_copy
 from tuner.kernels.conv2d.layer import MOST_ROWS, direct_bytes, layer, product, run_of, steps, taps_steps
 from tuner.kernels.conv2d.patches import CHOICES, Patch, count, has_view, patches
 from tuner.kernels.conv2d.reference import precision
+from tuner.kernels.shared.roles import SIDES
+from tuner.kernels.shared.roles_space import (
+    IN_STEP,
+    ROLES_AS_IT_LIES,
+    ROLES_SWAPPED,
+    parts_of_roles,
+    slices_can,
+    whole_or_sliced_can,
+)
 from tuner.kernels.shared.tiling import accumulators_fit, stage_bytes, suits
 from tuner.kernels.spec import Knob, Limits, Problem, Value, cdiv, itemsize, next_power_of_2
 
@@ -20,16 +29,62 @@ SHORT_LOOP = 8
 waits for its loads (H200, 2026-11-30, tiles of 128 x 128 with two and three stages: one step 24.7 and 28.1 us, twelve
 steps 61.2 and 49.5 us)."""
 
+_TILES: Mapping[str, tuple[Value, ...]] = {
+    "BLOCK_M": (16, 32, 64, 128, 256),
+    "BLOCK_N": (16, 32, 64, 128, 256),
+    "BLOCK_K": (16, 32, 64, 128),
+    "num_stages": (2, 3, 4, 5, 6),
+    **IN_STEP,
+}
+_PRODUCTS: Mapping[str, tuple[Value, ...]] = {"PATCH": (0,), "COPY": (False,)}
+VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
+    "tiles": {**_TILES, "PATCH": (0,)},
+    "specialized": {
+        **_TILES,
+        "BLOCK_M": (128, 256),
+        "BLOCK_N": (64, 128, 160, 192, 256, 320),
+        "BLOCK_K": (32, 64),
+        "num_warps": (4,),
+        "num_stages": (3, 4, 5, 6),
+    },
+    "boxes": {
+        **_TILES,
+        "BLOCK_M": (64, 128, 256),
+        "BLOCK_N": (64, 128, 256),
+        "BLOCK_K": (32, 64),
+        "num_warps": (4, 8),
+    },
+    "direct": {
+        **_TILES,
+        "BLOCK_M": (64, 128),
+        "BLOCK_N": (16, 32, 64, 128),
+        "BLOCK_K": (16, 32, 64),
+        "PATCH": (0,),
+        "COPY": (False,),
+        "SPLIT_K": (1,),
+        "num_warps": (4,),
+        "num_stages": (2,),
+    },
+    "gemm": {**ROLES_AS_IT_LIES, **_PRODUCTS},
+    "gemm_swapped": {**ROLES_SWAPPED, **_PRODUCTS},
+}
+"""Choices of each variant; a knob that is missing has all its choices."""
+AS_PRODUCTS: Mapping[str, str] = {"gemm": "specialized", "gemm_swapped": "swapped"}
+"""Variants that compute one product of matrices, by the names that products have for them."""
+WITH_ROLES = ("specialized", *AS_PRODUCTS)
+"""Variants with roles for warps."""
+
 KNOBS = (
     Knob(
         "VARIANT",
-        ("tiles", "boxes", "specialized", "direct"),
+        tuple(VARIANTS),
         "tiles: through pointers; boxes: patches by the copy engine (Hopper on); specialized: with roles for warps; "
-        "direct: few channels through registers (Hopper)",
+        "direct: few channels through registers; gemm: windows of one pixel as a product of matrices, with roles; "
+        "gemm_swapped: and the filters as its left factor (Hopper)",
         "tiles",
     ),
-    Knob("BLOCK_M", (16, 32, 64, 128, 256), "output pixels of a tile"),
-    Knob("BLOCK_N", (16, 32, 64, 128, 160, 192, 256, 320), "filters of a tile"),
+    Knob("BLOCK_M", SIDES, "output pixels of a tile"),
+    Knob("BLOCK_N", (*SIDES, 320), "filters of a tile"),
     Knob(
         "BLOCK_K", (16, 32, 64, 128), "channels of a step, or elements of a window or its row if that takes fewer steps"
     ),
@@ -38,22 +93,25 @@ KNOBS = (
     Knob(
         "GROUP_M",
         (1, 4, 8, 16),
-        "rows of tiles walked together, or tiles of a program of direct; not compiled in",
+        "rows of tiles walked together, or tiles of a program of direct; not compiled in (gemm: a rule's)",
     ),
     Knob("SPLIT_K", SPLITS, "slices along K of each tile", 1),
+    Knob("GROUPS", (1, 2, 3), "groups of four warps that multiply, of gemm", 2),
+    Knob("PINGPONG", (False, True), "two groups multiply tiles in turn: one stores, one multiplies (gemm)", False),
+    Knob("WIDE", (False, True), "one product a step for any number of columns (gemm; Triton 3.6, 3.7)", False),
     Knob("num_warps", (2, 4, 8), "warps that share a tile and its accumulators"),
-    Knob("num_stages", (2, 3, 4, 5, 6), "steps of the loop in flight between device and shared memory"),
+    Knob("num_stages", (2, 3, 4, 5, 6, 14), "steps of the loop in flight; 14, of gemm: as many as fit"),
 )
-PARTS: tuple[Mapping[str, tuple[Value, ...]], ...] = (
-    {"VARIANT": ("tiles",), "BLOCK_N": (16, 32, 64, 128, 256), "PATCH": (0,), "num_stages": (2, 3, 4, 5, 6)},
-    {"VARIANT": ("specialized",), "BLOCK_M": (128, 256), "BLOCK_N": (64, 128, 160, 192, 256, 320), "BLOCK_K": (32, 64),
-     "num_warps": (4,), "num_stages": (3, 4, 5, 6)},
-    {"VARIANT": ("boxes",), "BLOCK_M": (64, 128, 256), "BLOCK_N": (64, 128, 256), "BLOCK_K": (32, 64),
-     "num_warps": (4, 8), "num_stages": (2, 3, 4, 5, 6)},
-    {"VARIANT": ("direct",), "BLOCK_M": (64, 128), "BLOCK_N": (16, 32, 64, 128), "BLOCK_K": (16, 32, 64),
-     "PATCH": (0,), "COPY": (False,), "SPLIT_K": (1,), "num_warps": (4,), "num_stages": (2,)},
-)  # fmt: skip
-"""Choices of each variant; a knob that is missing has all its choices."""
+
+
+def parts() -> Iterator[Mapping[str, tuple[Value, ...]]]:
+    """Yield the choices that go together: those of each variant, and fewer for products with roles."""
+    for variant, choices in VARIANTS.items():
+        of_variant = {"VARIANT": (variant,), **choices}
+        if variant in AS_PRODUCTS:
+            yield from parts_of_roles(of_variant, swapped=variant == "gemm_swapped")
+        else:
+            yield of_variant
 
 
 def patch_of(problem: Problem, config: Mapping[str, Any]) -> Patch:
@@ -160,6 +218,21 @@ def in_powers_of_2(filters: int) -> tuple[int, int]:
     return wide, filters - wide
 
 
+def as_product(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the config of the product that a variant of `AS_PRODUCTS` computes."""
+    return {**config, "VARIANT": AS_PRODUCTS[config["VARIANT"]], "ALIGN": False}
+
+
+def is_product(problem: Problem, limits: Limits) -> bool:
+    """Return whether a convolution is a product of matrices that the copy engine can read."""
+    return layer(problem).is_matrix and can_describe(problem, limits)
+
+
+def product_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Return whether the kernel of products can run a config: warps with roles, without patches."""
+    return is_product(problem, limits) and whole_or_sliced_can(product(problem), as_product(config), limits)
+
+
 def can_describe(problem: Problem, limits: Limits) -> bool:
     """Return whether the copy engine, which Hopper introduced, can read pixels and filters: aligned to 16 bytes."""
     found, size = layer(problem), itemsize(problem.dtype)
@@ -168,24 +241,32 @@ def can_describe(problem: Problem, limits: Limits) -> bool:
 
 def worth_slicing(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Return whether slices along K of two steps or more give idle multiprocessors work."""
+    if config["VARIANT"] in AS_PRODUCTS:
+        return slices_can(product(problem), config, limits)
     tiles, slices = tile_count(problem, config), config["SPLIT_K"]
     few = tiles <= limits.sm_count and tiles * slices <= SLICES_PER_SM * limits.sm_count
     return few and slices * 2 <= steps(problem, config["BLOCK_K"])
 
 
-_CAN = {"tiles": tiles_can, "boxes": boxes_can, "specialized": specialized_can, "direct": direct_can}
+_CAN = {
+    "tiles": tiles_can,
+    "boxes": boxes_can,
+    "specialized": specialized_can,
+    "direct": direct_can,
+    "gemm": product_can,
+    "gemm_swapped": product_can,
+}
 
 
 def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Return whether a config is feasible."""
-    part = next(part for part in PARTS if config["VARIANT"] in part["VARIANT"])
     if config["COPY"]:
         # Exact fp32 products take longer than their loads.
         if not (may_copy(problem) and on_tensor_cores(problem) and copies_can(problem, config)):
             return False
         problem = convolved(problem, config)
     return bool(
-        all(config[name] in choices for name, choices in part.items())
+        all(config[name] in choices for name, choices in VARIANTS[config["VARIANT"]].items())
         and suits(product(problem), config, limits)
         and _CAN[config["VARIANT"]](problem, config, limits)
         and (config["SPLIT_K"] == 1 or worth_slicing(problem, config, limits))

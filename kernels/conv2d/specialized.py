@@ -18,20 +18,17 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from tuner.kernels.conv2d.arguments import compiled_in, sliced_count
-from tuner.kernels.conv2d.epilogue import activated
 from tuner.kernels.conv2d.layer import layer, taps_steps
 from tuner.kernels.conv2d.patches import View, outputs
 from tuner.kernels.conv2d.space import in_powers_of_2, patch_of, store_count
 from tuner.kernels.shared import tma
-from tuner.kernels.shared.products import corner_of
+from tuner.kernels.shared.products import corner_of, finished
+from tuner.kernels.shared.roles_launch import described
 from tuner.kernels.shared.roles_stores import is_last
 from tuner.kernels.shared.stream_k import joined, leave, place_of, sums_layout
 from tuner.kernels.spec import Launch, Problem
-
-_GLUON = {"bf16": gl.bfloat16, "fp16": gl.float16}
 
 
 @gluon.jit
@@ -190,10 +187,10 @@ def multiply(
                     acc_rest = all_slices(acc_rest, partials, slot, WIDE, GROUP, BLOCK_N, SPLIT_K)
         if done:
             column = n + gl.arange(0, WIDE, gl.SliceLayout(0, acc.type.layout))
-            put(activated(acc, bias, column, N, ACTIVATION, out.dtype), out, staging, b, p, q, n, STORES)
+            put(finished(acc, bias, column, N, ACTIVATION, out.dtype), out, staging, b, p, q, n, STORES)
             if REST > 0:
                 column = n + WIDE + gl.arange(0, REST, gl.SliceLayout(0, acc_rest.type.layout))
-                rest = activated(acc_rest, bias, column, N, ACTIVATION, out.dtype)
+                rest = finished(acc_rest, bias, column, N, ACTIVATION, out.dtype)
                 put(rest, out_rest, staging_rest, b, p, q, n + WIDE, 1)
     tma.store_wait(0)
 
@@ -238,12 +235,6 @@ def conv2d_specialized(
         [4, 1],
         [224, 24],  # registers of a thread; the first group gets the rest of 65,536, 256 for each thread
     )  # fmt: skip
-
-
-def described(tensor: Any, shape: tuple[int, ...], strides: tuple[int, ...], box: tuple[int, ...], dtype: str) -> Any:
-    """Return a descriptor of boxes."""
-    layout = gl.NVMMASharedLayout.get_default_for([*box], _GLUON[dtype])
-    return TensorDescriptor(tensor, [*shape], [*strides], [*box], layout)
 
 
 def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any], seen: View) -> Launch:

@@ -10,9 +10,8 @@ import triton
 import triton.language as tl
 
 from tuner.kernels.conv2d.arguments import compiled_in, sliced_count
-from tuner.kernels.conv2d.epilogue import activated
 from tuner.kernels.conv2d.layer import MOST_ROWS, Run, filters_at_once, has_runs, layer, run_of
-from tuner.kernels.shared.products import corner_of, joined
+from tuner.kernels.shared.products import corner_of, finished, joined
 from tuner.kernels.shared.windows import power_of_2_in
 from tuner.kernels.spec import Launch, Problem, itemsize
 
@@ -98,7 +97,7 @@ def conv2d_tiles(
     if done:
         pixel = first_m + tl.arange(0, BLOCK_M)
         column = first_n + tl.arange(0, BLOCK_N)
-        acc = activated(acc, bias, column, N, ACTIVATION, out.dtype.element_ty)
+        acc = finished(acc, bias, column, N, ACTIVATION, out.dtype.element_ty)
         place = out + pixel.to(tl.int64)[:, None] * N + column[None, :]
         tl.store(place, acc.to(out.dtype.element_ty), mask=(pixel < M)[:, None] & (column < N)[None, :])
 

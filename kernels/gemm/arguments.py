@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tuner.kernels.spec import Problem
@@ -22,27 +20,13 @@ def strides(tensors: Mapping[str, Any]) -> list[int]:
     return [tensors[name].stride(dim) for name in ("a", "b", "out") for dim in (0, 1)]
 
 
-def described(
-    matrix: Any,
-    shape: tuple[int, int],
-    block: tuple[int, int],
-    *,
-    is_t: bool = False,
-    gluon: str | None = None,
-) -> TensorDescriptor | GluonDescriptor:
+def described(matrix: Any, shape: tuple[int, int], block: tuple[int, int], *, is_t: bool = False) -> TensorDescriptor:
     """Return a descriptor of blocks of a matrix, over memory as it lies.
 
     Args:
         shape: rows and columns of the matrix, whose tensor may have padding beyond them.
         block: rows and columns of a block.
         is_t: whether its columns are contiguous, not its rows.
-        gluon: dtype of Gluon's descriptor; None for Triton's.
     """
     order = slice(None, None, -1 if is_t else 1)
-    lies = (matrix, list(shape)[order], [matrix.stride(0), matrix.stride(1)][order], list(block)[order])
-    if gluon is None:
-        return TensorDescriptor(*lies)
-    return GluonDescriptor(*lies, gl.NVMMASharedLayout.get_default_for(lies[-1], _GLUON[gluon]))
-
-
-_GLUON = {"bf16": gl.bfloat16, "fp16": gl.float16}
+    return TensorDescriptor(matrix, list(shape)[order], [matrix.stride(0), matrix.stride(1)][order], list(block)[order])

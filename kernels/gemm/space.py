@@ -6,16 +6,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tuner.kernels.shared.product_rows import aligned_first, elements_per_access, may_align, transposed, unaligned
-from tuner.kernels.shared.roles import (
-    MOST_DEEP_COLUMNS,
-    ONE_CHOICE,
-    ROWS,
-    WIDTHS,
-    WITHOUT_ROLES,
-    Roles,
-    divides,
-    is_narrowest,
-    may_take_turns,
+from tuner.kernels.shared.roles_space import (
+    IN_STEP,
+    ROLES,
+    ROLES_AS_IT_LIES,
+    ROLES_SWAPPED,
+    WITHOUT_TURNS,
+    parts_of_roles,
+    slices_can,
+    tile_can,
+    whole_or_sliced_can,
 )
 from tuner.kernels.shared.tiling import (
     LINE_BYTES,
@@ -29,7 +29,7 @@ from tuner.kernels.shared.tiling import (
     threads_can,
     tile_count,
 )
-from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize
+from tuner.kernels.spec import Limits, Problem, Value, itemsize
 
 
 def precision(problem: Problem) -> Value:
@@ -45,44 +45,6 @@ def sliced_tiles(problem: Problem, config: Mapping[str, Any], sm_count: int) -> 
     return tiles % sm_count if config["VARIANT"] == "persistent" else tiles
 
 
-def shared_tiles(problem: Problem, config: Mapping[str, Any], programs: int) -> int:
-    """Return the number of tiles cut evenly among all programs: one full wave, and those beyond full waves.
-
-    Each program then gets more than one tile's worth of steps, and waits for the sums of one other at most. The shared
-    tiles have the lowest numbers, and are computed first.
-    """
-    return programs + tile_count(problem, config) % programs if config["VARIANT"] == "stream_k" else 0
-
-
-def tile_of_roles(problem: Problem, config: Mapping[str, Any]) -> Roles:
-    """Return the tile of warps with roles."""
-    left, columns = config["BLOCK_M"], config["BLOCK_N"]
-    if config["VARIANT"] == "swapped":
-        left, columns = columns, left
-    return Roles(
-        groups=config["GROUPS"],
-        rows=left // config["GROUPS"],
-        columns=columns,
-        block_k=config["BLOCK_K"],
-        element=itemsize(problem.dtype),
-        most_stages=config["num_stages"],
-        wide=config["WIDE"],
-        turns=2 if config["PINGPONG"] else 1,
-    )
-
-
-def staging_slots(problem: Problem, config: Mapping[str, Any], programs: int) -> int:
-    """Return the pieces that each group of warps with roles stages beside the ring; 0 if programs have one tile each.
-
-    The ring is free when a program's last tile is stored. If it has others, the ring already holds the next one: half
-    of a tile at once leaves room for another stage.
-    """
-    one_each = tile_count(problem, config) * config["SPLIT_K"] <= programs
-    if one_each and config["VARIANT"] != "stream_k":
-        return 0
-    return cdiv(tile_of_roles(problem, config).chunks, 2)
-
-
 WITH_ROLES = ("specialized", "swapped", "stream_k")
 """Variants with roles for warps, which are one kernel."""
 
@@ -91,21 +53,12 @@ DESCRIBED = ("persistent", *WITH_ROLES)
 
 AS_IT_LIES: Mapping[str, tuple[Value, ...]] = {"ALIGN": (False,)}
 """Choices of variants that never copy their factors."""
-IN_STEP: Mapping[str, tuple[Value, ...]] = {**ONE_CHOICE, "PINGPONG": (False,)}
-"""Choices of variants without roles."""
-DEFAULTS: Mapping[str, Value] = {**WITHOUT_ROLES, "PINGPONG": False, "ALIGN": False}
+DEFAULTS: Mapping[str, Value] = {**WITHOUT_TURNS, "ALIGN": False}
 """Values of the knobs that a variant does not use."""
 PLAIN: Mapping[str, Value] = {**DEFAULTS, "GROUP_M": 1, "SPLIT_K": 1, "STORES": 1}
 """Usual values of the knobs that a rule does not set: no slices, one row of tiles at a time, one store for each."""
 
-_ROLES: Mapping[str, tuple[Value, ...]] = {
-    "BLOCK_K": (64, 128),
-    "GROUP_M": (1,),  # `walked_together` decides
-    "SPLIT_K": (1, 2, 3, 4, 6, 8),
-    "STORES": (1,),  # `staging_slots` decides
-    "num_warps": (4,),
-    "num_stages": (14,),
-}
+_ROLES: Mapping[str, tuple[Value, ...]] = {**ROLES, "STORES": (1,)}  # `staging_slots` decides on stores
 
 VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
     "tiles": {
@@ -127,8 +80,8 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "num_warps": (2, 4, 8),  # more only divide their work
         "num_stages": (3, 4, 5, 6),  # with two the copy engine waits for the tensor cores
     },
-    "specialized": {"BLOCK_M": ROWS, "BLOCK_N": WIDTHS, **_ROLES},
-    "swapped": {"BLOCK_M": WIDTHS, "BLOCK_N": ROWS, **_ROLES},
+    "specialized": {**ROLES_AS_IT_LIES, **_ROLES},
+    "swapped": {**ROLES_SWAPPED, **_ROLES},
     "stream_k": {
         **_ROLES,
         "BLOCK_K": (64,),
@@ -165,24 +118,13 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
 
 
 def parts() -> Iterator[Mapping[str, tuple[Value, ...]]]:
-    """Yield the choices that go together: those of each variant, and fewer for warps with roles.
-
-    Their groups divide the rows, and deep steps are for small tiles.
-    """
-    deep = tuple(width for width in WIDTHS if width <= MOST_DEEP_COLUMNS)
+    """Yield the choices that go together: those of each variant, and fewer for warps with roles."""
     for variant, choices in VARIANTS.items():
-        if variant not in ("specialized", "swapped"):
-            yield {"VARIANT": (variant,), **choices}
-            continue
-        left, right = ("BLOCK_N", "BLOCK_M") if variant == "swapped" else ("BLOCK_M", "BLOCK_N")
-        one = {"VARIANT": (variant,), **choices, "BLOCK_K": (64,)}
-        for rows in ROWS:
-            groups = tuple(groups for groups in (1, 2, 3) if divides(rows, groups))
-            yield {**one, left: (rows,), "GROUPS": groups, "WIDE": (False, True), "PINGPONG": (False,)}
-            if may_take_turns(rows, 1):
-                yield {**one, left: (rows,), "GROUPS": (1,), "WIDE": (False, True), "PINGPONG": (True,)}
-        small = {left: (64,), right: deep, "BLOCK_K": (128,), "GROUPS": (1,), "WIDE": (False,), "PINGPONG": (False,)}
-        yield {**one, **small}
+        of_variant = {"VARIANT": (variant,), **choices}
+        if variant in ("specialized", "swapped"):
+            yield from parts_of_roles(of_variant, swapped=variant == "swapped")
+        else:
+            yield of_variant
 
 
 def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
@@ -255,38 +197,8 @@ def persistent_can(problem: Problem, config: Mapping[str, Any], limits: Limits) 
 
 
 def roles_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
-    """Return whether the kernel whose warps have roles can run a config."""
-    swapped = config["VARIANT"] == "swapped"
-    left = config["BLOCK_N" if swapped else "BLOCK_M"]
-    if (
-        # wgmma exists on Hopper only, and transposes 16-bit operands only.
-        limits.capability[0] != 9
-        or itemsize(problem.dtype) != 2
-        or not (may_take_turns if config["PINGPONG"] else divides)(left, config["GROUPS"])
-        or not descriptors_can(problem, config, limits)
-    ):
-        return False
-    tile, slots = tile_of_roles(problem, config), staging_slots(problem, config, limits.sm_count)
-    a_is_t, b_is_t = transposed(problem)
-    return (
-        # Rows of the right factor that lie across K are read 32 bytes or more at once.
-        (tile.parts[-1] >= 16 or not (a_is_t if swapped else not b_is_t))
-        and (not tile.wide or (problem["layout"] == "nt" and tile.can_be_wide))
-        and (tile.block_k == 64 or (tile.left_rows == 64 and tile.columns <= MOST_DEEP_COLUMNS))
-        and tile.fits(slots)
-    )
-
-
-def whole_or_sliced_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
-    """Return whether warps with roles can compute all tiles whole, or all in equal slices."""
-    M, N, _ = problem.sizes
-    left, right = (N, M) if config["VARIANT"] == "swapped" else (M, N)
-    return (
-        roles_can(problem, config, limits)
-        # The group whose turn it is not stores a tile meanwhile, so programs have several.
-        and (not config["PINGPONG"] or (config["SPLIT_K"] == 1 and tile_count(problem, config) > limits.sm_count))
-        and is_narrowest(left, right, tile_of_roles(problem, config), config["SPLIT_K"], limits.sm_count)
-    )
+    """Return whether the kernel whose warps have roles can run a config, all tiles whole or all in equal slices."""
+    return descriptors_can(problem, config, limits) and whole_or_sliced_can(problem, config, limits)
 
 
 def vectors_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
@@ -315,7 +227,8 @@ def streamed_can(problem: Problem, config: Mapping[str, Any], limits: Limits) ->
 def stream_k_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Return whether warps with roles can share the last waves evenly."""
     return (
-        roles_can(problem, config, limits)
+        descriptors_can(problem, config, limits)
+        and tile_can(problem, config, limits)
         and has_steps(problem, config)
         and little_left(tile_count(problem, config), limits)
     )
@@ -324,8 +237,8 @@ def stream_k_can(problem: Problem, config: Mapping[str, Any], limits: Limits) ->
 _CAN = {
     "tiles": tiles_can,
     "persistent": persistent_can,
-    "specialized": whole_or_sliced_can,
-    "swapped": whole_or_sliced_can,
+    "specialized": roles_can,
+    "swapped": roles_can,
     "stream_k": stream_k_can,
     "streamed": streamed_can,
     "vectors": vectors_can,
@@ -334,10 +247,10 @@ _CAN = {
 
 def worth_slicing(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Return whether slices along K give idle multiprocessors work that outweighs adding up their sums."""
+    if config["VARIANT"] in WITH_ROLES:
+        return slices_can(problem, config, limits)
     if not has_steps(problem, config):
         return False
-    if config["VARIANT"] in WITH_ROLES:
-        return fills_one_wave(tile_count(problem, config) * config["SPLIT_K"], limits)
     if config["VARIANT"] != "persistent":
         # More than 16 slices are for tiles so few that half as many leave multiprocessors idle.
         needed = config["SPLIT_K"] <= 16 or tile_count(problem, config) * config["SPLIT_K"] < 2 * limits.sm_count

@@ -58,4 +58,4 @@ def _plausible(problem: Problem, limits: Limits) -> Iterator[Mapping[str, Value]
         deep = not promoted and tile.rows == 64 and tile.width <= MOST_DEEP_COLUMNS
         for depth, is_wide in product((BLOCK, 2 * BLOCK) if deep else (BLOCK,), (True, False) if wide else (False,)):
             if depth == BLOCK or not is_wide:
-                yield {**tile.knobs(depth, is_wide), "PROGRAMS": 1}
+                yield {**tile.knobs(depth, is_wide), "PROGRAMS": 1, "ALIGN": False}

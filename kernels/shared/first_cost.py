@@ -11,7 +11,8 @@ from itertools import chain, product
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from tuner.kernels.shared.roles import ROWS, WIDTHS, divides, may_take_turns, parts
+from tuner.kernels.shared.product_rows import transposed
+from tuner.kernels.shared.roles import MOST_DEEP_COLUMNS, ROWS, WIDTHS, Roles, divides, may_take_turns, parts
 from tuner.kernels.shared.tiling import fills_one_wave
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize, next_power_of_2
 
@@ -75,7 +76,6 @@ class LikelyTile(NamedTuple):
             "SPLIT_K": self.slices,
             "GROUPS": self.groups,
             "WIDE": wide,
-            "ALIGN": False,
             "num_warps": 4,
             "num_stages": 14,
         }
@@ -105,6 +105,21 @@ def likely_tiles(
         _tiles_in_turn(problem, limits, settings) if in_turn else (),
     )
     return sorted(filter(may_run, found))[: settings.tiles]
+
+
+def likely_configs(problem: Problem, limits: Limits, slices: Iterable[Value]) -> Iterator[dict[str, Value]]:
+    """Yield the knobs of 16-bit products in the tiles with the least first cost. Some are not feasible.
+
+    Args:
+        slices: choices for the slices along K.
+    """
+    lies_along_k = transposed(problem) == (False, True)
+    for tile in likely_tiles(problem, limits, slices, in_turn=True):
+        wide = len(parts(tile.width)) > 1 and lies_along_k
+        is_small = tile.rows == 64 and tile.width <= MOST_DEEP_COLUMNS and not tile.in_turn
+        for depth, is_wide in product((64, 128) if is_small else (64,), (True, False) if wide else (False,)):
+            if depth == 64 or not is_wide:
+                yield {**tile.knobs(depth, is_wide), "PINGPONG": tile.in_turn}
 
 
 def _tiles_in_turn(problem: Problem, limits: Limits, settings: FirstCostSettings) -> Iterator[LikelyTile]:
@@ -156,6 +171,11 @@ class ChoiceSettings:
 
     slices: float = 1.03
     """Factor on the estimates of slices, which err most."""
+    deep: float = 0.95
+    """Factor on the estimates of warps with roles whose steps have 256 bytes along K."""
+    composed: float = 1.06
+    """Factor on those of groups that take turns and whose columns are several products: 796 x 10752 x 1024 nn takes
+    1.06 to 1.14 times as long as others of the same estimate (H200, 2026-11-30)."""
     least_rows: int = 17
     """Fewest rows and columns of a product whose config the estimate chooses; the rules choose below."""
 
@@ -171,6 +191,12 @@ def may_choose(problem: Problem, limits: Limits, settings: ChoiceSettings = CHOI
 def slices_margin(config: Mapping[str, Any], settings: ChoiceSettings = CHOICE) -> float:
     """Return the factor on the estimate of a config for its slices."""
     return settings.slices if config["SPLIT_K"] != 1 else 1.0
+
+
+def roles_margin(tile: Roles, settings: ChoiceSettings = CHOICE) -> float:
+    """Return the factor on the estimate of a tile of warps with roles for its steps and columns, of 16 bits."""
+    composed = tile.turns > 1 and len(tile.parts) > 1 and not tile.wide
+    return (settings.deep if tile.block_k > 64 else 1.0) * (settings.composed if composed else 1.0)
 
 
 def least(

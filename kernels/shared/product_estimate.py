@@ -60,6 +60,8 @@ class Way(NamedTuple):
     """Elements of a, and of b, in a load by threads; None if 16 bytes."""
     stored_at_once: int | None = None
     """Elements of the output in a store; None if 16 bytes."""
+    read_bytes: int | None = None
+    """Bytes of the factors that device memory delivers; None if each of their elements has its own."""
     copied_bytes: int = 0
     """Bytes of operands that are copied to aligned rows, or from them."""
     copy_launches: int = 0
@@ -383,7 +385,8 @@ class _Estimate:
         rows, columns = min(self._m, M), min(self._n, N)
         in_flight = programs * self._ahead * (rows + columns) * self._k * self._size
         rate = 1e3 * (self._limits.gb_per_s or c.gb_per_s)
-        us = ((M + N) * K * self._size + M * N * self._way.stored) * (1 / rate + c.memory_latency_us / in_flight)
+        read = (M + N) * K * self._size if self._way.read_bytes is None else self._way.read_bytes
+        us = (read + M * N * self._way.stored) * (1 / rate + c.memory_latency_us / in_flight)
         return us * c.read_once if self._way.vectors or self._way.streamed else us
 
     def _copies_us(self) -> float:

@@ -71,7 +71,7 @@ def joined(acc, partials, arrived, slot, SPLIT_K: tl.constexpr, BLOCK_M: tl.cons
 
 @triton.jit
 def finished(acc, bias, n, N, ACTIVATION: tl.constexpr, dtype: tl.constexpr, ACROSS: tl.constexpr = 0):
-    """Return act(sum + bias), which is then rounded to the dtype of the output.
+    """Return act(sum + bias), which is then rounded to the dtype of the output. NaN stays NaN.
 
     With the library's erf, 1792 x 49152 x 3072 in fp16 took 1,376 us; without, it takes 897 (H200, 2026-11-30).
 
@@ -85,4 +85,6 @@ def finished(acc, bias, n, N, ACTIVATION: tl.constexpr, dtype: tl.constexpr, ACR
         acc = times_sigmoid(acc, acc, dtype)
     elif ACTIVATION == "gelu":
         acc = times_normal_cdf(acc, dtype)
+    elif ACTIVATION == "relu":
+        acc = tl.maximum(acc, 0.0, propagate_nan=tl.PropagateNan.ALL)
     return acc

@@ -15,8 +15,9 @@ from helpers import A100, B200, H200
 from tuner import catalog
 from tuner.kernels.gemm import KERNEL
 from tuner.kernels.gemm.default import by_rules
-from tuner.kernels.gemm.space import VARIANTS, shared_tiles
+from tuner.kernels.gemm.space import VARIANTS
 from tuner.kernels.shared import stream_k
+from tuner.kernels.shared.roles_space import shared_tiles
 from tuner.kernels.shared.tiling import tile_count
 from tuner.kernels.spec import Config, cdiv
 from tuner.measure.tolerance import tolerances

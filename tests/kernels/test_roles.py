@@ -14,7 +14,6 @@ from compiled_gemm import compiled, of_variant, problem
 from helpers import H200
 
 from tuner.kernels.gemm import KERNEL
-from tuner.kernels.gemm.space import staging_slots, tile_of_roles
 from tuner.kernels.shared import products, roles_parts, roles_stores, specialized, stream_k
 from tuner.kernels.shared.roles import (
     MOST_PARTS,
@@ -26,6 +25,7 @@ from tuner.kernels.shared.roles import (
     walked_together,
     waves,
 )
+from tuner.kernels.shared.roles_space import staging_slots, tile_of_roles
 from tuner.kernels.shared.tiling import tile_count
 from tuner.kernels.shared.wide_wgmma import is_kept
 from tuner.kernels.spec import cdiv
