@@ -77,6 +77,8 @@ class DefaultSettings:
 SETTINGS = DefaultSettings()
 DEPTHS = (64, 32, 16)
 """Depths of a step."""
+IN_TURN = (1, 4, 8, 16)
+"""Numbers of tiles that a program of `direct` computes, one after the other."""
 STAGES: Mapping[str, tuple[int, ...]] = {
     "tiles": (4, 3, 2),
     "boxes": (5, 4, 3),
@@ -119,13 +121,13 @@ def of_tiles(
             continue
         tile: dict[str, Value] = {**given, "VARIANT": variant, "BLOCK_M": block_m, "BLOCK_N": block_n, "PATCH": 0}
         count = tile_count(problem, tile)
-        tile["GROUP_M"] = in_turn(problem, tile, limits) if variant == "direct" else walked(problem, block_m)
+        groups = IN_TURN if variant == "direct" else (walked(problem, block_m),)
         splits = SPLITS if count <= limits.sm_count and variant != "direct" else (1,)
         of_four = variant in ("specialized", "direct")
         most = 4 if of_four else most_warps(problem, tile, limits)
         warps = (4,) if of_four else tuple({most: 0, 4: 0, 2: 0})
-        for num_warps, block_k, stages in product_of(warps, DEPTHS, STAGES[variant]):
-            config = tile | {"BLOCK_K": block_k, "num_warps": num_warps, "num_stages": stages}
+        for num_warps, group_m, block_k, stages in product_of(warps, groups, DEPTHS, STAGES[variant]):
+            config = tile | {"BLOCK_K": block_k, "GROUP_M": group_m, "num_warps": num_warps, "num_stages": stages}
             if variant != "direct" and not stages_fit(problem, config):
                 continue
             wasteful = block_k * found.steps[block_k] > SETTINGS.waste * found.least or num_warps < most
@@ -269,12 +271,6 @@ def most_warps(problem: Problem, config: Mapping[str, Any], limits: Limits) -> i
     by_element = is_tiles and layer(convolved(problem, config)).channels * itemsize(problem.dtype) % 4 > 0
     in_registers = is_tiles and limits.capability[0] != 9 and area >= 128 * 128
     return 8 if area > 128 * 128 or in_registers or by_element or not on_tensor_cores(problem) else 4
-
-
-def in_turn(problem: Problem, config: Mapping[str, Any], limits: Limits) -> int:
-    """Return the default number of tiles that a program of `direct` computes, which leaves two for a multiprocessor."""
-    count = tile_count(problem, config)
-    return max(each for each in (1, 4, 8, 16) if each == 1 or count >= 2 * limits.sm_count * each)
 
 
 def walked(problem: Problem, block_m: int) -> int:

@@ -122,3 +122,16 @@ def test_windows_in_pairs_up_to_the_limit_and_single_elements_up_to_56_registers
 def test_windows_are_loaded_two_elements_at_once_to_the_registers_of_the_products() -> None:
     """A thread loads 80 pairs of the elements of 128 windows, 160 each, for 10 steps of two products."""
     assert printed(dedent(COMPILED)).splitlines()[-1] == "found ld.global.b32 80 wgmma.mma_async 20"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "in_turn"),
+    [
+        ({"B": 32, "C": 3, "H": 224, "O": 16, "R": 3, "stride_h": 2, "padding_h": 1, "padding_w": 1}, 4),
+        ({"B": 3, "C": 3, "H": 512, "O": 288, "R": 4, "stride_h": 4}, 4),
+    ],
+)
+def test_programs_of_a_default_leave_each_multiprocessor_several(sizes: dict[str, object], in_turn: int) -> None:
+    """Of 1, 4, 8 and 16 tiles a program, these were the fastest on an H200 (2026-11-30)."""
+    found = KERNEL.default_config(KERNEL.signature.problem({"dtype": "bf16", **sizes}), H200.limits)
+    assert (found["VARIANT"], found["GROUP_M"]) == ("direct", in_turn)
