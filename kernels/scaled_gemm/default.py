@@ -10,6 +10,8 @@ from typing import Any
 from tuner.errors import UsageError
 from tuner.kernels.scaled_gemm.alternatives import alternative
 from tuner.kernels.scaled_gemm.estimate import estimate
+from tuner.kernels.scaled_gemm.few_tiles import of_few_tiles
+from tuner.kernels.scaled_gemm.occupancy import most_stages
 from tuner.kernels.scaled_gemm.space import (
     DEFAULTS,
     DESCRIBED,
@@ -72,7 +74,7 @@ def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
             "scaled_gemm multiplies 8-bit floats on cards of compute capability 8.9 and up, and this one has "
             f"{'.'.join(map(str, limits.capability))}; call gemm on 16-bit floats instead"
         )
-    as_it_lies = alternative(problem, by_rules(problem, limits), limits)
+    as_it_lies = of_few_tiles(problem, alternative(problem, by_rules(problem, limits), limits), limits)
     if not may_align(problem) and not scales_unaligned(problem):
         return as_it_lies
     return of_copies(COPYING, problem, as_it_lies, lambda: default(aligned(problem), limits), limits)
@@ -160,6 +162,8 @@ def filled(problem: Problem, config: Mapping[str, Any], limits: Limits) -> Itera
     for variant, block_k, warps, stages in product(variants, (128, 64), (4, 8, 2) if few else (8, 4), most):
         more: dict[str, Value] = {"BLOCK_K": block_k, "num_warps": warps, "num_stages": stages}
         full = {"VARIANT": variant, **config, "GROUP_M": 1 if variant == "specialized" else group_m, **DEFAULTS, **more}
+        if full["VARIANT"] == "tiles" and stages > most_stages(problem, full, limits):
+            continue  # the last programs would wait for others to end
         shared = stages * stage_bytes(problem, full)
-        if (variant in DESCRIBED or 2 * shared <= limits.shared_bytes) and valid(problem, full, limits):
+        if (full["VARIANT"] in DESCRIBED or 2 * shared <= limits.shared_bytes) and valid(problem, full, limits):
             yield full
