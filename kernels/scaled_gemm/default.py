@@ -23,7 +23,7 @@ from tuner.kernels.scaled_gemm.space import (
 )
 from tuner.kernels.shared.product_copies import Copying, of_copies
 from tuner.kernels.shared.product_rows import may_align, padded
-from tuner.kernels.shared.tiling import by_waves, rows_walked, stage_bytes, tile_count
+from tuner.kernels.shared.tiling import ALIGNED_BYTES, by_waves, rows_walked, stage_bytes, tile_count
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, next_power_of_2
 
 Speeds = Mapping[tuple[int, int], float]
@@ -55,6 +55,12 @@ class DefaultSettings:
     """As `WaveCosts.joining`, with roles: each thread stores and reads its sums in the order in which it holds them."""
     fewest_rows: int = 64
     """Rows and columns from which a problem is computed in tiles by waves."""
+    bytes_in_flight: int = 18 * 1024
+    """Bytes that a multiprocessor has in flight if device memory reaches its rate: 4 TB/s for 0.6 us, over 132."""
+    most_depth: int = 8192
+    """Most elements along K of a step of `vectors`."""
+    most_warps: int = 8
+    """Most warps of a program of `vectors`."""
 
 
 SETTINGS = DefaultSettings()
@@ -111,22 +117,41 @@ def by_rules(problem: Problem, limits: Limits) -> Mapping[str, Value]:
 
 
 def by_vectors(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
-    """Return the default of a matrix times one vector or two; None if it is small, or blocks have scales."""
-    vectors = next_power_of_2(min(problem["M"], problem["N"]))
-    many, depth = (2, 1024) if vectors == 2 else (2, 4096) if problem["K"] % 4096 == 0 else (1, 2048)
+    """Return the default of a matrix times one vector or two; None if it is small, or blocks have scales.
+
+    Rows of no multiple of 16 elements are loaded byte by byte: programs of several rows load the vectors less often.
+    Steps of other rows are deepened while programs have too few bytes in flight.
+    """
+    K, vectors, most = problem["K"], next_power_of_2(min(problem["M"], problem["N"])), max(problem["M"], problem["N"])
+    rows, depth, warps = (2, 1024, 2) if vectors == 2 else (2, 4096, 2) if K % 4096 == 0 else (1, 2048, 2)
+    if vectors > 2 or depth > K:
+        return None
+    if K % ALIGNED_BYTES:
+        rows, depth, warps = 8 // vectors, 512, 4
+        while rows > 2 and cdiv(most, rows) < limits.sm_count:
+            rows, warps = rows // 2, 2
+    else:
+        in_flight = SETTINGS.bytes_in_flight * limits.sm_count
+        while (
+            depth < SETTINGS.most_depth
+            and warps < SETTINGS.most_warps
+            and most * depth < in_flight
+            and cdiv(K, 2 * depth) * 2 == cdiv(K, depth)
+        ):
+            depth, warps = 2 * depth, 2 * warps
     few, wide = ("BLOCK_M", "BLOCK_N") if problem["M"] <= problem["N"] else ("BLOCK_N", "BLOCK_M")
     config: dict[str, Value] = {
         few: vectors,
-        wide: many,
+        wide: rows,
         "BLOCK_K": depth,
         "GROUP_M": 1,
         "VARIANT": "vectors",
         "SPLIT_K": 1,
         **DEFAULTS,
-        "num_warps": 2,
+        "num_warps": warps,
         "num_stages": 1,
     }
-    return config if vectors <= 2 and problem["K"] >= depth and valid(problem, config, limits) else None
+    return config if valid(problem, config, limits) else None
 
 
 def few_rows(problem: Problem, limits: Limits) -> Mapping[str, Value]:
