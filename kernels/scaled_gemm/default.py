@@ -57,6 +57,10 @@ class DefaultSettings:
     """Rows and columns from which a problem is computed in tiles by waves."""
     bytes_in_flight: int = 18 * 1024
     """Bytes that a multiprocessor has in flight if device memory reaches its rate: 4 TB/s for 0.6 us, over 132."""
+    deep_stages: int = 4
+    """Fewest stages of steps of 256 elements along K."""
+    deep_slack: float = 1.1
+    """Most elements along K of all of these steps, relative to K."""
     most_depth: int = 8192
     """Most elements along K of a step of `vectors`."""
     most_warps: int = 8
@@ -182,13 +186,26 @@ def filled(problem: Problem, config: Mapping[str, Any], limits: Limits) -> Itera
     group_m = rows_walked(problem, int(config["BLOCK_M"]))
     few = sums_held(problem, {"VARIANT": "tiles", **config, "num_warps": 4}, limits) <= 128 * 128
     plain = ("tiles", "persistent") if problem["scales"] == "block" else ("persistent", "tiles")
-    variants = ("specialized", *plain) if is_promoted(problem) else plain
+    variants: tuple[str, ...] = ("specialized", *plain) if is_promoted(problem) else plain
+    if "VARIANT" in config:
+        variants = (config["VARIANT"],)
     most = (14, 6, 5, 4, 3, 2)
-    for variant, block_k, warps, stages in product(variants, (128, 64), (4, 8, 2) if few else (8, 4), most):
+    for variant, block_k, warps, stages in product(variants, (256, 128, 64), (4, 8, 2) if few else (8, 4), most):
+        if block_k == 256 and not (may_be_deep(problem, variant) and stages >= SETTINGS.deep_stages):
+            continue
         more: dict[str, Value] = {"BLOCK_K": block_k, "num_warps": warps, "num_stages": stages}
-        full = {"VARIANT": variant, **config, "GROUP_M": 1 if variant == "specialized" else group_m, **DEFAULTS, **more}
-        if full["VARIANT"] == "tiles" and stages > most_stages(problem, full, limits):
+        full = {**config, "VARIANT": variant, "GROUP_M": 1 if variant == "specialized" else group_m, **DEFAULTS, **more}
+        if variant == "tiles" and stages > most_stages(problem, full, limits):
             continue  # the last programs would wait for others to end
         shared = stages * stage_bytes(problem, full)
-        if (full["VARIANT"] in DESCRIBED or 2 * shared <= limits.shared_bytes) and valid(problem, full, limits):
+        if (variant in DESCRIBED or 2 * shared <= limits.shared_bytes) and valid(problem, full, limits):
             yield full
+
+
+def may_be_deep(problem: Problem, variant: str) -> bool:
+    """Return whether steps of 256 elements are considered: of programs that have a multiprocessor each.
+
+    No other program runs while one begins a step. Sums must stay in the tensor cores for all of it.
+    """
+    walked = cdiv(problem["K"], 256) * 256
+    return variant == "persistent" and not is_promoted(problem) and walked <= SETTINGS.deep_slack * problem["K"]

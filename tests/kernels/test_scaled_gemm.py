@@ -313,6 +313,20 @@ def test_warps_have_roles_if_sums_leave_the_tensor_cores(values: dict[str, objec
     assert KERNEL.default(asked, B200.limits)["VARIANT"] != "specialized"
 
 
+@pytest.mark.parametrize(
+    ("asked", "depth"),
+    [
+        (problem(1592, 640, 3072, accumulate="fast"), 256),
+        (problem(1592, 640, 3072), 128),  # sums leave the tensor cores every 128 products
+        (problem(1592, 640, 1120, accumulate="fast"), 128),  # 160 of 1280 would be beyond the end
+        (problem(4096, 4096, 4096, accumulate="fast"), 128),  # fewer than four stages of 256 fit
+    ],
+)
+def test_steps_are_deep_if_enough_of_them_fit(asked: Problem, depth: int) -> None:
+    """On an H200, 1592 x 640 x 3072 takes 8.1 us in steps of 256 and 9.1 in steps of 128."""
+    assert by_rules(asked, H200.limits)["BLOCK_K"] == depth
+
+
 def launched_with_workspace(asked: Problem, config: Config) -> tuple[Launch, Mapping[str, Operand]]:
     stand_ins = {name: StandIn(operand) for name, operand in KERNEL.tensors(asked, config, H200.limits).items()}
     (launch,) = KERNEL.launch(asked, config, stand_ins)
