@@ -44,12 +44,12 @@ def of_few_tiles(
     """
     if limits.capability[0] != 9 or found["VARIANT"] == "vectors" or unaligned(problem):
         return found
-    costs = [(cost(problem, config, limits), config) for config in _at_once(problem, limits, settings)]
+    costs = [(cost(problem, config, limits), config) for config in at_once(problem, limits, settings)]
     us, fastest = min(costs, key=itemgetter(0), default=(0.0, found))
     return fastest if us * settings.gain < cost(problem, found, limits) else found
 
 
-def _at_once(problem: Problem, limits: Limits, settings: FewTilesSettings) -> Iterator[Mapping[str, Value]]:
+def at_once(problem: Problem, limits: Limits, settings: FewTilesSettings = SETTINGS) -> Iterator[Mapping[str, Value]]:
     """Yield feasible configs whose programs all run at once on half of the card or more, with the most stages that fit.
 
     Sums that leave the tensor cores do so every 128 products: then no step is longer.

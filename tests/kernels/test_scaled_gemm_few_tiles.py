@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import pytest
@@ -12,8 +11,9 @@ from tuner import catalog, recorded
 from tuner.kernels.scaled_gemm.alternatives import cost
 from tuner.kernels.scaled_gemm.default import by_rules
 from tuner.kernels.scaled_gemm.estimate import estimate, waits_for_scales
-from tuner.kernels.scaled_gemm.few_tiles import of_few_tiles
+from tuner.kernels.scaled_gemm.few_tiles import at_once, of_few_tiles
 from tuner.kernels.scaled_gemm.occupancy import most_stages, programs_each, programs_held, rounds
+from tuner.kernels.shared.tiling import tile_count
 from tuner.kernels.spec import Config, Problem
 
 KERNEL = catalog.load("scaled_gemm")
@@ -110,13 +110,36 @@ def test_few_tiles_are_those_of_the_least_estimate(asked: Problem, expected: dic
     assert 1.03 * cost(asked, default, H200.limits) < cost(asked, by_rules(asked, H200.limits), H200.limits)
 
 
+def test_all_that_are_estimated_run_at_once_on_half_of_the_card_or_more() -> None:
+    """Of 64 x 33792 x 4096, four programs of 32 x 128 a multiprocessor would be in two rounds."""
+    for asked in (problem(64, 2 * 132 * 128, 4096), problem(90, 5632, 1024, scales="block"), problem(26, 1152, 2304)):
+        found = list(at_once(asked, H200.limits))
+        assert found
+        for each in found:
+            assert rounds(asked, each, H200.limits) == 1
+            assert 66 < tile_count(asked, each) * int(str(each["SPLIT_K"])) <= 4 * 132
+    for sizes in ((4096, 4096, 4096), (64, 4 * 132 * 128, 4096)):
+        assert not list(at_once(problem(*sizes), H200.limits))
+
+
 def test_steps_are_no_deeper_than_sums_stay_in_the_tensor_cores() -> None:
     """On an H200, 25 x 4096 x 2048 takes 6.2 us in steps of 128 and 6.7 in steps of 256."""
-    dice = random.Random(3)
-    for _ in range(40):
-        asked = problem(dice.randint(3, 300), 16 * dice.randint(4, 400), 16 * dice.randint(4, 1000))
-        default = KERNEL.default(asked, H200.limits)
-        assert default["VARIANT"] != "tiles" or int(str(default["BLOCK_K"])) <= 128
+    for accumulate, depths in (("fp32", {128}), ("fast", {128, 256})):
+        asked = problem(25, 4096, 2048, accumulate=accumulate)
+        assert {each["BLOCK_K"] for each in at_once(asked, H200.limits)} == depths
+
+
+@pytest.mark.parametrize(
+    ("sizes", "tile", "slower"), [((944, 9216, 9216), (128, 128), 1.28), ((1024, 2560, 2560), (128, 64), 1.38)]
+)
+def test_a_stage_that_leaves_room_for_fewer_programs_takes_longer(
+    sizes: tuple[int, int, int], tile: tuple[int, int], slower: float
+) -> None:
+    """Measured on an H200, with four stages relative to three."""
+    three, four = (
+        estimate(problem(*sizes), config(*tile, GROUP_M=8, num_stages=stages), H200.limits).us for stages in (3, 4)
+    )
+    assert four / three == pytest.approx(slower, rel=0.15)
 
 
 def test_other_products_keep_the_config_found_before() -> None:
