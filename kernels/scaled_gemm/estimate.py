@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from tuner.kernels.scaled_gemm.occupancy import rounds
@@ -18,7 +17,6 @@ from tuner.kernels.scaled_gemm.space import (
     sums_held,
     swapped,
     tile_of_roles,
-    wgmma,
 )
 from tuner.kernels.shared.product_estimate import COEFFICIENTS, Coefficients, Way, estimated
 from tuner.kernels.shared.product_rows import copies_of, loads_at_once, stores_at_once
@@ -30,24 +28,13 @@ def estimate(
     problem: Problem, config: Mapping[str, Any], limits: Limits, coefficients: Coefficients = COEFFICIENTS
 ) -> Cost:
     """Return the estimated time of a config, with that of products, loads, last wave, memory, copies, start and end."""
-    found = estimated(way(problem, config, limits), with_stages_in_use(config, limits), coefficients)
+    found = estimated(way(problem, config, limits), limits, coefficients)
     if problem["scales"] == "tensor" or config["VARIANT"] in WITH_ROLES:
         return found
     waits = waits_for_scales(problem, config, limits, coefficients)
     before, sharpness = coefficients.start_us + found.parts["copies"], coefficients.sharpness
     us = before + ((found.us - before) ** sharpness + waits**sharpness) ** (1 / sharpness)
     return Cost(us, {**found.parts, "loads": max(found.parts["loads"], waits)})
-
-
-def with_stages_in_use(config: Mapping[str, Any], limits: Limits) -> Limits:
-    """Return limits with the shared memory of the stages in flight.
-
-    wgmma multiplies a step from shared memory, so one of a program's stages is always in use.
-    """
-    if config["VARIANT"] != "tiles" or not wgmma(config, limits):
-        return limits
-    stages: int = config["num_stages"]
-    return replace(limits, shared_bytes=limits.shared_bytes * (stages - 1) // stages)
 
 
 def waits_for_scales(
