@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -16,29 +15,21 @@ from tuner.kernels.shared.roles import MOST_DEEP_COLUMNS, parts
 from tuner.kernels.spec import Limits, Problem, Value
 
 
-@dataclass(frozen=True)
-class AlternativesSettings:
-    """Correction of the estimates of the rules' configs."""
-
-    tiles: float = 1.1
-    """Factor on the estimate of `tiles`: with few rows they take up to 1.19 times theirs (docs/studies/kernels.md)."""
+def cost(problem: Problem, config: Mapping[str, Any], limits: Limits) -> float:
+    """Return the estimated time of a config in us, with the margin for its slices."""
+    return estimate(problem, config, limits).us * slices_margin(config)
 
 
-SETTINGS = AlternativesSettings()
-
-
-def alternative(
-    problem: Problem, rules: Mapping[str, Value], limits: Limits, settings: AlternativesSettings = SETTINGS
-) -> Mapping[str, Value]:
+def alternative(problem: Problem, rules: Mapping[str, Value], limits: Limits) -> Mapping[str, Value]:
     """Return the config of warps with roles with the least estimate if it is below that of the rules, else theirs."""
     if not may_choose(problem, limits) or unaligned(problem) or scales_unaligned(problem):
         return rules
-
-    def cost(config: Mapping[str, Any]) -> float:
-        margin = settings.tiles if config["VARIANT"] == "tiles" else 1.0
-        return estimate(problem, config, limits).us * slices_margin(config) * margin
-
-    return least(_plausible(problem, limits), rules, cost, lambda config: valid(problem, config, limits))
+    return least(
+        _plausible(problem, limits),
+        rules,
+        lambda config: cost(problem, config, limits),
+        lambda config: valid(problem, config, limits),
+    )
 
 
 def _plausible(problem: Problem, limits: Limits) -> Iterator[Mapping[str, Value]]:

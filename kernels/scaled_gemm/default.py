@@ -10,6 +10,8 @@ from typing import Any
 from tuner.errors import UsageError
 from tuner.kernels.scaled_gemm.alternatives import alternative
 from tuner.kernels.scaled_gemm.estimate import estimate
+from tuner.kernels.scaled_gemm.few_tiles import of_few_tiles
+from tuner.kernels.scaled_gemm.occupancy import most_stages
 from tuner.kernels.scaled_gemm.space import (
     DEFAULTS,
     DESCRIBED,
@@ -21,7 +23,7 @@ from tuner.kernels.scaled_gemm.space import (
 )
 from tuner.kernels.shared.product_copies import Copying, of_copies
 from tuner.kernels.shared.product_rows import may_align, padded
-from tuner.kernels.shared.tiling import by_waves, rows_walked, stage_bytes, tile_count
+from tuner.kernels.shared.tiling import ALIGNED_BYTES, by_waves, rows_walked, stage_bytes, tile_count
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, next_power_of_2
 
 Speeds = Mapping[tuple[int, int], float]
@@ -53,6 +55,16 @@ class DefaultSettings:
     """As `WaveCosts.joining`, with roles: each thread stores and reads its sums in the order in which it holds them."""
     fewest_rows: int = 64
     """Rows and columns from which a problem is computed in tiles by waves."""
+    bytes_in_flight: int = 18 * 1024
+    """Bytes that a multiprocessor has in flight if device memory reaches its rate: 4 TB/s for 0.6 us, over 132."""
+    deep_stages: int = 4
+    """Fewest stages of steps of 256 elements along K."""
+    deep_slack: float = 1.1
+    """Most elements along K of all of these steps, relative to K."""
+    most_depth: int = 8192
+    """Most elements along K of a step of `vectors`."""
+    most_warps: int = 8
+    """Most warps of a program of `vectors`."""
 
 
 SETTINGS = DefaultSettings()
@@ -72,7 +84,7 @@ def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
             "scaled_gemm multiplies 8-bit floats on cards of compute capability 8.9 and up, and this one has "
             f"{'.'.join(map(str, limits.capability))}; call gemm on 16-bit floats instead"
         )
-    as_it_lies = alternative(problem, by_rules(problem, limits), limits)
+    as_it_lies = of_few_tiles(problem, alternative(problem, by_rules(problem, limits), limits), limits)
     if not may_align(problem) and not scales_unaligned(problem):
         return as_it_lies
     return of_copies(COPYING, problem, as_it_lies, lambda: default(aligned(problem), limits), limits)
@@ -109,22 +121,41 @@ def by_rules(problem: Problem, limits: Limits) -> Mapping[str, Value]:
 
 
 def by_vectors(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
-    """Return the default of a matrix times one vector or two; None if it is small, or blocks have scales."""
-    vectors = next_power_of_2(min(problem["M"], problem["N"]))
-    many, depth = (2, 1024) if vectors == 2 else (2, 4096) if problem["K"] % 4096 == 0 else (1, 2048)
+    """Return the default of a matrix times one vector or two; None if it is small, or blocks have scales.
+
+    Rows of no multiple of 16 elements are loaded byte by byte: programs of several rows load the vectors less often.
+    Steps of other rows are deepened while programs have too few bytes in flight.
+    """
+    K, vectors, most = problem["K"], next_power_of_2(min(problem["M"], problem["N"])), max(problem["M"], problem["N"])
+    rows, depth, warps = (2, 1024, 2) if vectors == 2 else (2, 4096, 2) if K % 4096 == 0 else (1, 2048, 2)
+    if vectors > 2 or depth > K:
+        return None
+    if K % ALIGNED_BYTES:
+        rows, depth, warps = 8 // vectors, 512, 4
+        while rows > 2 and cdiv(most, rows) < limits.sm_count:
+            rows, warps = rows // 2, 2
+    else:
+        in_flight = SETTINGS.bytes_in_flight * limits.sm_count
+        while (
+            depth < SETTINGS.most_depth
+            and warps < SETTINGS.most_warps
+            and most * depth < in_flight
+            and cdiv(K, 2 * depth) * 2 == cdiv(K, depth)
+        ):
+            depth, warps = 2 * depth, 2 * warps
     few, wide = ("BLOCK_M", "BLOCK_N") if problem["M"] <= problem["N"] else ("BLOCK_N", "BLOCK_M")
     config: dict[str, Value] = {
         few: vectors,
-        wide: many,
+        wide: rows,
         "BLOCK_K": depth,
         "GROUP_M": 1,
         "VARIANT": "vectors",
         "SPLIT_K": 1,
         **DEFAULTS,
-        "num_warps": 2,
+        "num_warps": warps,
         "num_stages": 1,
     }
-    return config if vectors <= 2 and problem["K"] >= depth and valid(problem, config, limits) else None
+    return config if valid(problem, config, limits) else None
 
 
 def few_rows(problem: Problem, limits: Limits) -> Mapping[str, Value]:
@@ -155,11 +186,26 @@ def filled(problem: Problem, config: Mapping[str, Any], limits: Limits) -> Itera
     group_m = rows_walked(problem, int(config["BLOCK_M"]))
     few = sums_held(problem, {"VARIANT": "tiles", **config, "num_warps": 4}, limits) <= 128 * 128
     plain = ("tiles", "persistent") if problem["scales"] == "block" else ("persistent", "tiles")
-    variants = ("specialized", *plain) if is_promoted(problem) else plain
+    variants: tuple[str, ...] = ("specialized", *plain) if is_promoted(problem) else plain
+    if "VARIANT" in config:
+        variants = (config["VARIANT"],)
     most = (14, 6, 5, 4, 3, 2)
-    for variant, block_k, warps, stages in product(variants, (128, 64), (4, 8, 2) if few else (8, 4), most):
+    for variant, block_k, warps, stages in product(variants, (256, 128, 64), (4, 8, 2) if few else (8, 4), most):
+        if block_k == 256 and not (may_be_deep(problem, variant) and stages >= SETTINGS.deep_stages):
+            continue
         more: dict[str, Value] = {"BLOCK_K": block_k, "num_warps": warps, "num_stages": stages}
-        full = {"VARIANT": variant, **config, "GROUP_M": 1 if variant == "specialized" else group_m, **DEFAULTS, **more}
+        full = {**config, "VARIANT": variant, "GROUP_M": 1 if variant == "specialized" else group_m, **DEFAULTS, **more}
+        if variant == "tiles" and stages > most_stages(problem, full, limits):
+            continue  # the last programs would wait for others to end
         shared = stages * stage_bytes(problem, full)
         if (variant in DESCRIBED or 2 * shared <= limits.shared_bytes) and valid(problem, full, limits):
             yield full
+
+
+def may_be_deep(problem: Problem, variant: str) -> bool:
+    """Return whether steps of 256 elements are considered: of programs that have a multiprocessor each.
+
+    No other program runs while one begins a step. Sums must stay in the tensor cores for all of it.
+    """
+    walked = cdiv(problem["K"], 256) * 256
+    return variant == "persistent" and not is_promoted(problem) and walked <= SETTINGS.deep_slack * problem["K"]

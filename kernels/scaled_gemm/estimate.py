@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tuner.kernels.scaled_gemm.occupancy import rounds
 from tuner.kernels.scaled_gemm.space import (
     BLOCK,
     DESCRIBED,
@@ -27,7 +28,24 @@ def estimate(
     problem: Problem, config: Mapping[str, Any], limits: Limits, coefficients: Coefficients = COEFFICIENTS
 ) -> Cost:
     """Return the estimated time of a config, with that of products, loads, last wave, memory, copies, start and end."""
-    return estimated(way(problem, config, limits), limits, coefficients)
+    found = estimated(way(problem, config, limits), limits, coefficients)
+    if problem["scales"] == "tensor" or config["VARIANT"] in WITH_ROLES:
+        return found
+    waits = waits_for_scales(problem, config, limits, coefficients)
+    before, sharpness = coefficients.start_us + found.parts["copies"], coefficients.sharpness
+    us = before + ((found.us - before) ** sharpness + waits**sharpness) ** (1 / sharpness)
+    return Cost(us, {**found.parts, "loads": max(found.parts["loads"], waits)})
+
+
+def waits_for_scales(
+    problem: Problem, config: Mapping[str, Any], limits: Limits, coefficients: Coefficients = COEFFICIENTS
+) -> float:
+    """Return the time in us in which a program waits for the scales of its blocks.
+
+    Threads load them one step ahead, so no step takes less than a load.
+    """
+    steps = cdiv(problem["K"], config["BLOCK_K"] * config["SPLIT_K"])
+    return rounds(problem, config, limits) * steps * coefficients.latency_cycles / coefficients.mhz
 
 
 def way(problem: Problem, config: Mapping[str, Any], limits: Limits) -> Way:
