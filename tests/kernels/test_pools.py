@@ -84,6 +84,7 @@ ONE_WARP = {"VARIANT": "tiles", "TILE_Q": 2, "BLOCK_Q": 8, "num_warps": 1}
 PATHS: dict[str, tuple[tuple[int, int], dict[str, Any], dict[str, Any]]] = {
     "in registers": ((7, 16), window(3, 2, 1), {**ONE_WARP, "TILE_P": 2, "BLOCK_N": 2}),
     "rows in a loop": ((9, 8), window(9, 1, 4), {**ONE_WARP, "TILE_P": 1, "BLOCK_N": 16}),
+    "shared rows in a loop": ((23, 8), window(9, 2, 4), {**ONE_WARP, "TILE_P": 4, "BLOCK_N": 4, "BLOCK_Q": 4}),
     "a long window": ((5, 40), window(5, 1, 2, S=33), {"VARIANT": "reduced", "BLOCK_K": 32, "BLOCK_N": 32}),
     "whole rows": ((11, 7), window(9, S=7), {"VARIANT": "reduced", "SPLIT": 1}),
     "parts of whole rows": ((52, 40), window(52, S=40), {"SPLIT": 2, "BLOCK_K": 512, "num_stages": 1}),
@@ -115,6 +116,30 @@ def test_sums_are_divided_by_their_elements_or_by_a_number(path: str, divisor: i
         x, (given["R"], given["S"]), (given["stride_h"],) * 2, pads, False, False, divisor or None
     )
     assert torch.allclose(pooled(AVG, x, given, divisor, **knobs), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+@pytest.mark.parametrize("high", [1, 2, 4, 8])
+def test_rows_of_outputs_share_rows_in_a_loop(layout: str, high: int) -> None:
+    x = drawn(2, 5, 29, 13)
+    values = {"R": 10, "S": 3, "stride_h": 3, "padding_h": 4, "ceil": True, "layout": layout}
+    given = problem(AVG, x, **values, count_include_pad=False)
+    knobs: dict[str, Any] = {**ONE_WARP, "TILE_P": high, "TILE_Q": 1, "BLOCK_N": 8}
+    memory = x.contiguous(memory_format=torch.channels_last) if layout == "nhwc" else x
+    expected = functional.avg_pool2d(x, (10, 3), (3, 3), (4, 0), True, False)
+    found = pooled(AVG, memory, given, **knobs)
+    if layout == "nhwc":
+        B, C, P, Q = expected.shape
+        found = found.view(B, P, Q, C).permute(0, 3, 1, 2)
+    assert torch.allclose(found, expected, atol=1e-6)
+
+
+def test_dilated_rows_in_a_loop_are_not_shared() -> None:
+    def most(**values: int) -> int:
+        given = MAX.signature.problem({"B": 2, "C": 8, "H": 64, "R": 9, "stride_h": 1, **values})
+        return max(int(str(config["TILE_P"])) for config in feasible(MAX, given, H200.limits))
+
+    assert (most(), most(dilation_h=2), most(stride_h=9)) == (8, 1, 1)
 
 
 def test_windows_that_reach_out_of_the_image_are_padding_there() -> None:
@@ -304,8 +329,31 @@ COMPILED = """
 """
 
 
+LANES = """
+    import re
+    from helpers import H200
+    from tuner import catalog
+    from tuner.measure.compile import compile_launches, set_target
+
+    set_target(H200.limits)
+    kernel = catalog.load("max_pool2d")
+    problem = kernel.signature.problem({"B": 32, "C": 64, "H": 112, "R": 3, "stride_h": 2})
+    knobs = {"TILE_P": 2, "TILE_Q": 2, "BLOCK_Q": 16, "BLOCK_N": 32, "num_warps": 4, "num_stages": 1}
+    config = kernel.signature.config({"VARIANT": "tiles", "BLOCK_K": 1, "SPLIT": 1, **knobs})
+    (code,) = compile_launches(kernel, problem, config, H200.limits)
+    for lanes in re.findall(r"threadsPerWarp = \\[([\\d, ]+)\\]", code.asm["ttgir"]):
+        print("lanes", lanes)
+"""
+
+
 def test_a_thread_reads_16_bytes_at_a_time_and_exchanges_nothing() -> None:
     nchw, nhwc, whole = [line for line in printed(dedent(COMPILED)).splitlines() if line.startswith("n")]
     assert nchw == "nchw 0 ('ld.global.v4.b32', 18) ('st.global.v2.b32', 4)"  # 9 rows for 4 rows of outputs, not 12
     assert nhwc == "nhwc 0 ('ld.global.v4.b32', 27) ('st.global.v4.b32', 4)"
     assert "('ld.global.v4.b32', 2)" in whole  # from rows that begin anywhere
+
+
+def test_the_lanes_of_a_warp_are_along_a_row() -> None:
+    found = [line.split(" ", 1)[1] for line in printed(dedent(LANES)).splitlines() if line.startswith("lanes")]
+    assert "1, 32, 1" in found
+    assert all("32" in lanes.split(", ") for lanes in found)
