@@ -41,10 +41,6 @@ class DefaultSettings:
     """Tiles of a thread of nchw that are tried."""
     groups: tuple[int, ...] = (128, 64, 32, 16, 8)
     """Threads along a row of outputs that are tried."""
-    stores: tuple[int, int] = (2, 4)
-    """Most stores of a thread of nchw for its columns of a row, if a warp has several rows, or one."""
-    most_stored: int = 64
-    """Fewest elements of a window beside which stores do not count."""
     pixel_warps: tuple[int, ...] = (1, 2, 4)
     """Warps of a program of nhwc that are tried."""
     gain: float = 0.06
@@ -140,16 +136,12 @@ def _sides(found: Windows) -> list[tuple[int, int]]:
 
 
 def _rows(found: Windows, high: int, wide: int, lanes: int) -> Iterator[tuple[int, int, int]]:
-    """Yield choices of BLOCK_Q, BLOCK_N and warps of nchw: threads along a row, then rows.
-
-    Threads that store a row in many parts are not tried: each sector of L2 is written as often.
-    """
-    stores = wide // vectors(found, wide)[1] if found.elements < SETTINGS.most_stored else 1
+    """Yield choices of BLOCK_Q, BLOCK_N and warps of nchw: threads along a row, then rows."""
     along = next_power_of_2(cdiv(found.columns.count, wide))
     most = next_power_of_2(found.images * found.channels * cdiv(found.rows.count, high))
     tried = [groups for groups in SETTINGS.groups if groups <= along] or [along]
     for warps, repeats, groups in product(SETTINGS.warps, SETTINGS.repeats, tried):
-        if groups <= lanes * warps * repeats and stores <= SETTINGS.stores[groups >= lanes]:
+        if groups <= lanes * warps * repeats:
             yield groups * wide, min(lanes * warps * repeats // groups, most), warps
 
 

@@ -1,8 +1,8 @@
 """Estimated time of pooling by `tiles`, from the card's resources: no measurement, no table of shapes, no GPU.
 
-What overlaps is added up by a norm: the start of programs, one after the other on the whole card; instructions; loads
-and stores of each multiprocessor; bytes from L2 and from device memory; and the time in which a program waits, over as
-many programs as a multiprocessor holds.
+What overlaps is added up by a norm: the start of programs, one after the other on the whole card; instructions; stores
+of each multiprocessor; bytes from L2 and from device memory; and the time in which a program waits, over as many
+programs as a multiprocessor holds.
 
 It is plain arithmetic: about 10 us of host time for a config.
 """
@@ -29,36 +29,32 @@ class Coefficients:
 
     mhz: float = 1755.0
     """Clock of the multiprocessors."""
-    gb_per_s: float = 4510.0
+    gb_per_s: float = 4490.0
     """Rate of device memory, if the card's was not measured; fitted."""
-    start_us: float = 1.9
+    start_us: float = 1.88
     """Time of a launch beside its programs; fitted."""
-    program_us: float = 0.00047
+    program_us: float = 0.00048
     """Time in which the card starts a program, whatever its size; fitted. Small programs are limited by it."""
-    latency_us: float = 0.0138
-    """Time of a program that waits for its first reads; fitted."""
-    row_us: float = 0.0678
+    row_us: float = 0.0668
     """Time of each further row of a window in a loop; fitted."""
-    instruction_cycles: float = 1.76
+    instruction_cycles: float = 1.78
     """Cycles from one instruction of a thread to the next; fitted."""
-    load_cycles: float = 1.34
-    """Cycles of a load instruction of a warp; fitted."""
-    store_cycles: float = 4.48
-    """Cycles of a store instruction of a warp; fitted."""
-    store_sector_cycles: float = 0.113
-    """Further cycles for each sector of 32 bytes that it reaches; fitted."""
-    access_instructions: float = 7.02
+    whole_cycles: float = 0.163
+    """Cycles of a warp for each sector of 32 bytes that a store writes as a whole; fitted."""
+    part_cycles: float = 1.0
+    """The same if a store writes parts of sectors, as threads with several columns do in rows of odd length."""
+    access_instructions: float = 8.98
     """Instructions of a thread for the address and the mask of a load or a store; fitted."""
     l2_bytes: float = 80.0
     """Bytes that a multiprocessor reads from L2 or writes to it in a cycle."""
     gaps: float = 0.1
     """Further share of the time of device memory for each halving of the neighbours that a load of a warp reads of what
     it reaches. The fit finds 0.06, with which more of the picks are slow."""
-    own: float = 0.493
-    """Times that a program waits for its own loads, stores and bytes, relative to their throughput; fitted."""
+    own: float = 0.359
+    """Times that a program waits for its own stores and bytes, relative to their throughput; fitted."""
     last_wave: float = 0.4
     """Part of a wave of programs that the last one takes beyond its share."""
-    sharpness: float = 2.31
+    sharpness: float = 2.52
     """Exponent of the norm that adds up what overlaps; fitted."""
 
 
@@ -133,17 +129,16 @@ def estimate(
     gaps = _gaps(found, each, config, load_sectors)
     memory = limits.gb_per_s or c.gb_per_s
 
-    # Of one program, in us: instructions, loads and stores, and bytes from L2 and device memory.
+    # Of one program, in us: instructions, stores, and bytes from L2 and device memory.
     issue = repeats * (each.instructions + c.access_instructions * (each.loads + each.stores)) / c.mhz
-    moved = warps * repeats * (
-        each.loads * c.load_cycles + each.stores * (c.store_cycles + c.store_sector_cycles * store_sectors)
-    ) / c.mhz  # fmt: skip
+    stored = c.whole_cycles if found.is_nhwc or _stores_whole(found, each, config) else c.part_cycles
+    moved = warps * repeats * each.stores * store_sectors * stored / c.mhz
     cached = (reads + writes) / c.l2_bytes / c.mhz
     transferred = (reads + writes) * sm_count / memory / 1e3
 
     held = _programs_held(each.registers * repeats, warps, limits)
     waves = programs / (sm_count * held)
-    wait = c.latency_us + c.row_us * (each.rows - 1) + c.instruction_cycles * issue + c.own * (moved + transferred)
+    wait = c.row_us * (each.rows - 1) + c.instruction_cycles * issue + c.own * (moved + transferred)
     parts = (
         (1.0 if waves <= 1 else waves + c.last_wave) * wait,
         programs * warps * issue / 4 / sm_count,
@@ -186,6 +181,11 @@ def _sectors(found: Windows, each: Work, config: Mapping[str, Any], along: int) 
         return min(32 // lanes, config["BLOCK_N"]) * min(lanes, 1 + lanes * max(apart, size) / SECTOR)
 
     return reached(apart * found.columns.stride, each.load_bytes), reached(apart, each.store_bytes)
+
+
+def _stores_whole(found: Windows, each: Work, config: Mapping[str, Any]) -> bool:
+    """Return whether a thread of nchw stores its columns of a row at once."""
+    return bool(each.store_bytes == config["TILE_Q"] * found.element_bytes)
 
 
 def _programs_held(registers: float, warps: int, limits: Limits) -> int:
