@@ -41,8 +41,11 @@ class Coefficients:
     """Cycles from one instruction of a thread to the next; fitted."""
     whole_cycles: float = 0.163
     """Cycles of a warp for each sector of 32 bytes that a store writes as a whole; fitted."""
-    part_cycles: float = 1.0
-    """The same if a store writes parts of sectors, as threads with several columns do in rows of odd length."""
+    part_cycles: float = 1.5
+    """The same if a store writes parts of sectors, as threads with several columns do in rows of odd length.
+
+    The fit prefers less, with which more of the picks are slow.
+    """
     access_instructions: float = 8.98
     """Instructions of a thread for the address and the mask of a load or a store; fitted."""
     l2_bytes: float = 80.0
