@@ -10,7 +10,7 @@ from typing import Any
 
 from tuner.kernels.shared import windows_space as space
 from tuner.kernels.shared.windows import Windows, power_of_2_in, windows
-from tuner.kernels.shared.windows_estimate import estimate, program_bytes, work
+from tuner.kernels.shared.windows_estimate import estimate, work
 from tuner.kernels.shared.windows_launch import (
     UNROLLED_BLOCKS,
     UNROLLED_ROWS,
@@ -41,16 +41,8 @@ class DefaultSettings:
     """Tiles of a thread of nchw that are tried."""
     groups: tuple[int, ...] = (128, 64, 32, 16, 8)
     """Threads along a row of outputs that are tried."""
-    stores: tuple[int, int] = (2, 4)
-    """Most stores of a thread of nchw for its columns of a row, if a warp has several rows, or one."""
-    most_stored: int = 64
-    """Fewest elements of a window beside which stores do not count."""
-    read_bytes: int = 8192
-    """Most bytes that a program of nchw reads, if there is a choice."""
     pixel_warps: tuple[int, ...] = (1, 2, 4)
     """Warps of a program of nhwc that are tried."""
-    pixel_rows: tuple[int, ...] = (1, 2, 4)
-    """Rows of outputs of a thread of nhwc that are tried."""
     gain: float = 0.06
     """Share by which each doubling of warps raises the estimate: a program's place is free only when its slowest warp
     is done, which the estimate does not count."""
@@ -115,12 +107,9 @@ def _leaves_most_idle(found: Windows, limits: Limits) -> bool:
 
 
 def _tiled(problem: Problem, found: Windows, limits: Limits) -> Mapping[str, Value]:
-    """Return the config with the least estimate, in which a thread computes whole windows.
-
-    Programs of nchw that read much are taken only if there are no others.
-    """
+    """Return the config with the least estimate, in which a thread computes whole windows."""
     tiled: dict[str, Value] = {"VARIANT": "tiles", "BLOCK_K": 1, "SPLIT": 1, "num_stages": 1}
-    best: tuple[bool, float] = (True, inf)
+    least = inf
     chosen: Mapping[str, Value] = {}
     for high, wide in _sides(found):
         each = work(found, high, wide)
@@ -128,39 +117,31 @@ def _tiled(problem: Problem, found: Windows, limits: Limits) -> Mapping[str, Val
             config = {
                 **tiled, "TILE_P": high, "TILE_Q": wide, "BLOCK_Q": block_q, "BLOCK_N": block_n, "num_warps": warps,
             }  # fmt: skip
-            is_large = not found.is_nhwc and program_bytes(found, config)[0] > SETTINGS.read_bytes
-            cost = is_large, estimate(found, each, config, limits) * (1 + SETTINGS.gain * log2(warps))
-            if cost < best and valid(problem, config, limits):
-                best, chosen = cost, config
+            cost = estimate(found, each, config, limits) * (1 + SETTINGS.gain * log2(warps))
+            if cost < least and valid(problem, config, limits):
+                least, chosen = cost, config
     return chosen
 
 
 def _sides(found: Windows) -> list[tuple[int, int]]:
     """Return choices of TILE_P and TILE_Q.
 
-    A thread of nhwc computes several columns only if its loads have less than 8 bytes. A loop over the rows of a window
-    keeps one row of outputs.
+    A loop over the rows of a window has one row of outputs if they share none.
     """
-    rows = SETTINGS.pixel_rows if found.is_nhwc else SETTINGS.sides
-    rows = rows if found.rows.reach <= UNROLLED_ROWS else (1,)
-    widest = max(1, found.vector // (2 * vectors(found, 1)[0])) if found.is_nhwc else SETTINGS.sides[-1]
-    columns = [wide for wide in SETTINGS.sides if wide <= widest]
+    rows = SETTINGS.sides if found.rows.reach <= UNROLLED_ROWS or space.shares_rows(found.rows) else (1,)
     most_rows, most_columns = next_power_of_2(found.rows.count), next_power_of_2(found.columns.count)
-    tried = product((high for high in rows if high <= most_rows), (wide for wide in columns if wide <= most_columns))
+    columns = (wide for wide in SETTINGS.sides if wide <= most_columns)
+    tried = product((high for high in rows if high <= most_rows), columns)
     return [(high, wide) for high, wide in tried if high * wide <= SETTINGS.outputs]
 
 
 def _rows(found: Windows, high: int, wide: int, lanes: int) -> Iterator[tuple[int, int, int]]:
-    """Yield choices of BLOCK_Q, BLOCK_N and warps of nchw: threads along a row, then rows.
-
-    Threads that store a row in many parts are not tried: each sector of L2 is written as often.
-    """
-    stores = wide // vectors(found, wide)[1] if found.elements < SETTINGS.most_stored else 1
+    """Yield choices of BLOCK_Q, BLOCK_N and warps of nchw: threads along a row, then rows."""
     along = next_power_of_2(cdiv(found.columns.count, wide))
     most = next_power_of_2(found.images * found.channels * cdiv(found.rows.count, high))
     tried = [groups for groups in SETTINGS.groups if groups <= along] or [along]
     for warps, repeats, groups in product(SETTINGS.warps, SETTINGS.repeats, tried):
-        if groups <= lanes * warps * repeats and stores <= SETTINGS.stores[groups >= lanes]:
+        if groups <= lanes * warps * repeats:
             yield groups * wide, min(lanes * warps * repeats // groups, most), warps
 
 

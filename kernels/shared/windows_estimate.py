@@ -1,8 +1,8 @@
 """Estimated time of pooling by `tiles`, from the card's resources: no measurement, no table of shapes, no GPU.
 
-What overlaps is added up by a norm: the start of programs, one after the other on the whole card; instructions; loads
-and stores of each multiprocessor; bytes from L2 and from device memory; and the time in which a program waits, over as
-many programs as a multiprocessor holds.
+What overlaps is added up by a norm: the start of programs, one after the other on the whole card; instructions; stores
+of each multiprocessor; bytes from L2 and from device memory; and the time in which a program waits, over as many
+programs as a multiprocessor holds.
 
 It is plain arithmetic: about 10 us of host time for a config.
 """
@@ -23,50 +23,42 @@ from tuner.kernels.spec import Limits, cdiv
 class Coefficients:
     """Coefficients of the estimate; cycles are those of a multiprocessor.
 
-    The ten that say "fitted" are fitted to 3,663 configs of 84 problems of max_pool2d and avg_pool2d, drawn but for
-    two, on an NVIDIA H200 (2026-11-30, Triton 3.6.0).
+    Those that say "fitted" are fitted to 2,989 configs of 141 drawn problems of max_pool2d and avg_pool2d on an NVIDIA
+    H200 (2026-11-30, Triton 3.6.0).
     """
 
     mhz: float = 1755.0
     """Clock of the multiprocessors."""
-    gb_per_s: float = 4200.0
-    """Rate of device memory, if the card's was not measured."""
-    start_us: float = 1.53
+    gb_per_s: float = 4490.0
+    """Rate of device memory, if the card's was not measured; fitted."""
+    start_us: float = 1.88
     """Time of a launch beside its programs; fitted."""
-    program_us: float = 0.00056
+    program_us: float = 0.00048
     """Time in which the card starts a program, whatever its size; fitted. Small programs are limited by it."""
-    latency_us: float = 0.6
-    """Time of a program that waits for its first reads."""
-    row_us: float = 0.0227
+    row_us: float = 0.0668
     """Time of each further row of a window in a loop; fitted."""
-    instruction_cycles: float = 3.28
+    instruction_cycles: float = 1.78
     """Cycles from one instruction of a thread to the next; fitted."""
-    load_cycles: float = 2.11
-    """Cycles of a load instruction of a warp; fitted."""
-    load_line_cycles: float = 0.0968
-    """Further cycles for each 128 bytes that it reaches; fitted."""
-    store_cycles: float = 6.17
-    """Cycles of a store instruction of a warp; fitted."""
-    store_sector_cycles: float = 0.205
-    """Further cycles for each sector of 32 bytes that it reaches; fitted."""
+    whole_cycles: float = 0.163
+    """Cycles of a warp for each sector of 32 bytes that a store writes as a whole; fitted."""
+    part_cycles: float = 1.5
+    """The same if a store writes parts of sectors, as threads with several columns do in rows of odd length.
+
+    The fit prefers less, with which more of the picks are slow.
+    """
+    access_instructions: float = 8.98
+    """Instructions of a thread for the address and the mask of a load or a store; fitted."""
     l2_bytes: float = 80.0
     """Bytes that a multiprocessor reads from L2 or writes to it in a cycle."""
-    many_rows: float = 0.205
-    """Further share of the time of instructions, loads, stores and bytes for each doubling of `rows`, with rows of an
-    image contiguous; fitted."""
-    rows: int = 4
-    """Most groups of rows of a program, BLOCK_N, without the share of `many_rows`."""
-    narrow: int = 4
-    """Fewest threads along a row for which their number counts; rows of fewer are short, and neighbours in memory."""
-    gaps: float = 0.134
+    gaps: float = 0.1
     """Further share of the time of device memory for each halving of the neighbours that a load of a warp reads of what
-    it reaches; fitted."""
-    own: float = 1.0
-    """Times that a program waits for its own loads, stores and bytes, relative to their throughput."""
+    it reaches. The fit finds 0.06, with which more of the picks are slow."""
+    own: float = 0.359
+    """Times that a program waits for its own stores and bytes, relative to their throughput; fitted."""
     last_wave: float = 0.4
     """Part of a wave of programs that the last one takes beyond its share."""
-    sharpness: float = 3.0
-    """Exponent of the norm that adds up what overlaps."""
+    sharpness: float = 2.52
+    """Exponent of the norm that adds up what overlaps; fitted."""
 
 
 COEFFICIENTS = Coefficients()
@@ -90,6 +82,8 @@ class Work:
     instructions: int
     registers: float
     """Registers that hold what is read at once, and outputs."""
+    rows: int
+    """Steps of a loop over rows; 1 without a loop."""
 
 
 def work(found: Windows, high: int, wide: int) -> Work:
@@ -98,12 +92,12 @@ def work(found: Windows, high: int, wide: int) -> Work:
     vector, stored = vectors(found, wide)
     is_looped = rows.reach > UNROLLED_ROWS
     reads = {p * rows.stride + r * rows.dilation for p in range(high) for r in range(rows.window)}
-    read_rows = rows.window if is_looped else len(reads)
+    read_rows = len(reads)
     read = {q * columns.stride + s * columns.dilation for q in range(wide) for s in range(columns.window)}
     channels = vector if found.is_nhwc else 1
     in_row = len(read) if found.is_nhwc else len({(column - columns.padding) // vector for column in read})
     loads, outputs = read_rows * in_row, high * wide
-    combined = read_rows * wide * (columns.window - 1) + outputs * (rows.window - 1)
+    combined = read_rows * wide * (columns.window - 1) + outputs * ((read_rows if is_looped else rows.window) - 1)
     stores = outputs if found.is_nhwc else outputs // stored
     held = (in_row if is_looped else loads) * max(1.0, vector * found.element_bytes / 4)
     return Work(
@@ -111,8 +105,13 @@ def work(found: Windows, high: int, wide: int) -> Work:
         load_bytes=vector * found.element_bytes,
         stores=stores,
         store_bytes=stored * found.element_bytes,
-        instructions=30 + 3 * (loads + stores) + (read_rows * len(read) + combined + 2 * outputs) * channels,
-        registers=(2 if is_looped else 1) * (0.5 * held + 0.35 * outputs * channels),
+        instructions=30 + (read_rows * len(read) + combined + 2 * outputs) * channels,
+        registers=(
+            0.9 * (held + outputs * channels) + 1.2 * wide * channels
+            if is_looped
+            else 0.5 * held + 0.35 * outputs * channels
+        ),
+        rows=read_rows if is_looped else 1,
     )
 
 
@@ -131,29 +130,24 @@ def estimate(
     reads, writes = program_bytes(found, config)
     load_sectors, store_sectors = _sectors(found, each, config, along)
     gaps = _gaps(found, each, config, load_sectors)
-    lines = max(each.load_bytes * limits.warp_size, load_sectors * SECTOR) / LINE * (gaps if found.is_nhwc else 1.0)
     memory = limits.gb_per_s or c.gb_per_s
 
-    # Of one program, in us: instructions, loads and stores, and bytes from L2 and device memory.
-    issue = repeats * each.instructions / c.mhz
-    moved = warps * repeats * (
-        each.loads * (c.load_cycles + c.load_line_cycles * lines)
-        + each.stores * (c.store_cycles + c.store_sector_cycles * store_sectors)
-    ) / c.mhz  # fmt: skip
+    # Of one program, in us: instructions, stores, and bytes from L2 and device memory.
+    issue = repeats * (each.instructions + c.access_instructions * (each.loads + each.stores)) / c.mhz
+    stored = c.whole_cycles if found.is_nhwc or _stores_whole(found, each, config) else c.part_cycles
+    moved = warps * repeats * each.stores * store_sectors * stored / c.mhz
     cached = (reads + writes) / c.l2_bytes / c.mhz
     transferred = (reads + writes) * sm_count / memory / 1e3
 
     held = _programs_held(each.registers * repeats, warps, limits)
     waves = programs / (sm_count * held)
-    further = found.rows.window - 1 if found.rows.reach > UNROLLED_ROWS else 0
-    wait = c.latency_us + c.row_us * further + c.instruction_cycles * issue + c.own * (moved + transferred)
-    spread = 1 + c.many_rows * _many_rows(found, config, along, c)
+    wait = c.row_us * (each.rows - 1) + c.instruction_cycles * issue + c.own * (moved + transferred)
     parts = (
         (1.0 if waves <= 1 else waves + c.last_wave) * wait,
-        programs * warps * issue / 4 / sm_count * spread,
-        programs * moved / sm_count * spread,
-        programs * cached / sm_count * spread,
-        _image_bytes(found) / memory / 1e3 * (1 + c.gaps * log2(_far(found, config, gaps, along))) * spread,
+        programs * warps * issue / 4 / sm_count,
+        programs * moved / sm_count,
+        programs * cached / sm_count,
+        _image_bytes(found) / memory / 1e3 * (1 + c.gaps * log2(_far(found, config, gaps, along))),
         programs * c.program_us,
     )
     together: float = sum(part**c.sharpness for part in parts) ** (1 / c.sharpness)
@@ -182,13 +176,19 @@ def _sectors(found: Windows, each: Work, config: Mapping[str, Any], along: int) 
     if found.is_nhwc:
         whole = 32 * each.load_bytes / min(SECTOR, config["BLOCK_N"] * found.element_bytes)
         return whole, whole
-    in_row, apart = min(along, 32), config["TILE_Q"] * found.element_bytes
+    apart = config["TILE_Q"] * found.element_bytes
+    lanes = min(along, 32)
 
     def reached(apart: int, size: int) -> float:
         """Return the sectors of accesses of a size to addresses apart."""
-        return 32 // in_row * min(in_row, 1 + in_row * max(apart, size) / SECTOR)
+        return min(32 // lanes, config["BLOCK_N"]) * min(lanes, 1 + lanes * max(apart, size) / SECTOR)
 
     return reached(apart * found.columns.stride, each.load_bytes), reached(apart, each.store_bytes)
+
+
+def _stores_whole(found: Windows, each: Work, config: Mapping[str, Any]) -> bool:
+    """Return whether a thread of nchw stores its columns of a row at once."""
+    return bool(each.store_bytes == config["TILE_Q"] * found.element_bytes)
 
 
 def _programs_held(registers: float, warps: int, limits: Limits) -> int:
@@ -227,8 +227,3 @@ def _far(found: Windows, config: Mapping[str, Any], gaps: float, along: int) -> 
         row, apart = found.columns.size * found.element_bytes, config["TILE_P"] * found.rows.stride
         gaps *= min(LINE, apart * row) / min(LINE, row)
     return gaps
-
-
-def _many_rows(found: Windows, config: Mapping[str, Any], along: int, c: Coefficients) -> float:
-    """Return the doublings from `rows` to BLOCK_N; 0 for nhwc, and for fewer than `narrow` threads along a row."""
-    return 0.0 if found.is_nhwc or along < c.narrow else max(0.0, log2(config["BLOCK_N"] / c.rows))

@@ -27,8 +27,8 @@ def row_of_windows(
     whole. Columns that neighbours need are read again, from L1.
 
     Args:
-        row: pointers to the rows (rows, 1, 1).
-        there: which rows are in the image (rows, 1, 1).
+        row: pointers to the rows (1, groups, 1).
+        there: which rows are in the image (1, groups, 1).
         image: first column of each group (1, groups, 1), without padding; number of columns; which rows are of a plane.
     """
     first, W, in_planes = image
@@ -59,8 +59,12 @@ def windows_nchw(
 
     Groups are counted through all planes, so that programs are full whatever the number of rows. A row of an image that
     several rows of outputs need is read once if one thread computes them.
+
+    Rows and columns are one dim of a tile, (1, BLOCK_N * GROUPS, VECTOR): of two dims without contiguous elements,
+    Triton before 3.7 has the lanes of a warp along the first, in BLOCK_N different rows.
     """
     GROUPS: tl.constexpr = BLOCK_Q // TILE_Q
+    THREADS: tl.constexpr = BLOCK_N * GROUPS
     W = W_UNITS * VECTOR
     Q = Q_UNITS * VECTOR_OUT
     blocks = tl.cdiv(Q, BLOCK_Q)
@@ -68,20 +72,21 @@ def windows_nchw(
     if WIDE:
         program = program.to(tl.int64)
     first_q = ((program % blocks) * BLOCK_Q).to(tl.int32)
-    group = (program // blocks) * BLOCK_N + tl.arange(0, BLOCK_N)[:, None, None]
+    thread = tl.arange(0, THREADS)[None, :, None]
+    group = (program // blocks) * BLOCK_N + thread // GROUPS
     groups = tl.cdiv(P, TILE_P)
     plane = group // groups
     p = ((group - plane * groups) * TILE_P).to(tl.int32)
     plane = plane.to(tl.int64)
     in_planes = plane < planes
-    q = first_q + tl.arange(0, GROUPS)[None, :, None] * TILE_Q
+    q = first_q + thread % GROUPS * TILE_Q
 
     h = p * STRIDE_H - PADDING_H
     pitch = tl.cast(W, tl.int64)
     row = x + (plane * H + h) * pitch
     values = values_of_windows(
         row_of_windows, row, pitch, (q * STRIDE_W, W, in_planes), h, H, R, S, STRIDE_H, STRIDE_W, PADDING_W,
-        DILATION_H, DILATION_W, TILE_P, TILE_Q, VECTOR, UNROLLED, BLOCK_N, GROUPS, MAX,
+        DILATION_H, DILATION_W, TILE_P, TILE_Q, VECTOR, UNROLLED, 1, THREADS, MAX,
     )  # fmt: skip
 
     place = out + plane * P * Q + p.to(tl.int64) * Q

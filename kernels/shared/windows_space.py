@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from tuner.kernels.shared.windows import Windows, windows
+from tuner.kernels.shared.windows import Axis, Windows, windows
 from tuner.kernels.shared.windows_launch import UNROLLED_BLOCKS, UNROLLED_ROWS, tiles, unrolled, vectors
 from tuner.kernels.spec import Knob, Limits, Problem, Value, cdiv, next_power_of_2
 
@@ -100,6 +100,11 @@ def least_channels(found: Windows) -> int:
     return min(next_power_of_2(found.channels), SETTINGS.sector_bytes // found.element_bytes)
 
 
+def shares_rows(rows: Axis) -> bool:
+    """Return whether neighbouring rows of outputs share rows of an image in a loop over them."""
+    return rows.dilation == 1 and rows.stride < rows.window
+
+
 def steps(found: Windows, block_k: int) -> int:
     """Return the number of blocks of a window, if several threads share it."""
     rows = 1 if found.is_contiguous else found.rows.window
@@ -133,8 +138,7 @@ def _valid_tiles(found: Windows, config: Mapping[str, Any], threads: int) -> boo
         and least_n <= block_n <= next_power_of_2(most_n)
         # Short rows of a program are short transfers.
         and (found.is_nhwc or groups >= min(8, next_power_of_2(cdiv(columns.count, tile_q))))
-        # A loop over the rows of a window keeps one row of outputs.
-        and (is_unrolled or tile_p == 1)
+        and (is_unrolled or tile_p == 1 or shares_rows(rows))
         # Threads without outputs are idle; a thread with many keeps others from starting.
         and (lanes >= threads or config["num_warps"] == 1)
         and repeats <= SETTINGS.most_repeats

@@ -111,7 +111,8 @@ def values_of_windows(
 ):  # fmt: skip
     """Return the values of TILE_P x TILE_Q windows of each group, as tiles (HIGH, WIDE).
 
-    A row of an image that several rows of outputs need is read once. If rows are looped over, TILE_P is 1.
+    A row of an image that several rows of outputs need is read once. If rows are looped over and are dilated, TILE_P
+    is 1.
 
     Args:
         READ: returns the values of TILE_Q windows in one row, given a pointer to it and whether it is in the image.
@@ -127,13 +128,19 @@ def values_of_windows(
             rows = rows + READ(row + r * pitch, there, image, S, STRIDE_W, PADDING_W, DILATION_W, TILE_Q, VECTOR, MAX)
         values = combined_down(rows, R, STRIDE_H, DILATION_H, TILE_P, TILE_Q, MAX)
     else:
-        values = (tl.full((HIGH, WIDE), empty(MAX), tl.float32),) * TILE_Q
-        for r in range(0, R * DILATION_H, DILATION_H):
+        LAST: tl.constexpr = (TILE_P - 1) * STRIDE_H + (R - 1) * DILATION_H
+        values = (tl.full((HIGH, WIDE), empty(MAX), tl.float32),) * (TILE_P * TILE_Q)
+        for r in range(0, LAST + 1, DILATION_H):
             there = (h + r >= 0) & (h + r < H)
             more = READ(row + r * pitch, there, image, S, STRIDE_W, PADDING_W, DILATION_W, TILE_Q, VECTOR, MAX)
             both = ()
-            for i in tl.static_range(TILE_Q):
-                both = both + (combined(values[i], more[i], MAX),)  # type: ignore[assignment]
+            for p in tl.static_range(TILE_P):
+                is_own = (r >= p * STRIDE_H) & (r < p * STRIDE_H + R)
+                for q in tl.static_range(TILE_Q):
+                    value = combined(values[p * TILE_Q + q], more[q], MAX)
+                    if TILE_P > 1:  # all rows are of a single window
+                        value = tl.where(is_own, value, values[p * TILE_Q + q])
+                    both = both + (value,)  # type: ignore[assignment]
             values = both
     return values
 

@@ -84,6 +84,7 @@ ONE_WARP = {"VARIANT": "tiles", "TILE_Q": 2, "BLOCK_Q": 8, "num_warps": 1}
 PATHS: dict[str, tuple[tuple[int, int], dict[str, Any], dict[str, Any]]] = {
     "in registers": ((7, 16), window(3, 2, 1), {**ONE_WARP, "TILE_P": 2, "BLOCK_N": 2}),
     "rows in a loop": ((9, 8), window(9, 1, 4), {**ONE_WARP, "TILE_P": 1, "BLOCK_N": 16}),
+    "shared rows in a loop": ((23, 8), window(9, 2, 4), {**ONE_WARP, "TILE_P": 4, "BLOCK_N": 4, "BLOCK_Q": 4}),
     "a long window": ((5, 40), window(5, 1, 2, S=33), {"VARIANT": "reduced", "BLOCK_K": 32, "BLOCK_N": 32}),
     "whole rows": ((11, 7), window(9, S=7), {"VARIANT": "reduced", "SPLIT": 1}),
     "parts of whole rows": ((52, 40), window(52, S=40), {"SPLIT": 2, "BLOCK_K": 512, "num_stages": 1}),
@@ -115,6 +116,30 @@ def test_sums_are_divided_by_their_elements_or_by_a_number(path: str, divisor: i
         x, (given["R"], given["S"]), (given["stride_h"],) * 2, pads, False, False, divisor or None
     )
     assert torch.allclose(pooled(AVG, x, given, divisor, **knobs), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+@pytest.mark.parametrize("high", [1, 2, 4, 8])
+def test_rows_of_outputs_share_rows_in_a_loop(layout: str, high: int) -> None:
+    x = drawn(2, 5, 29, 13)
+    values = {"R": 10, "S": 3, "stride_h": 3, "padding_h": 4, "ceil": True, "layout": layout}
+    given = problem(AVG, x, **values, count_include_pad=False)
+    knobs: dict[str, Any] = {**ONE_WARP, "TILE_P": high, "TILE_Q": 1, "BLOCK_N": 8}
+    memory = x.contiguous(memory_format=torch.channels_last) if layout == "nhwc" else x
+    expected = functional.avg_pool2d(x, (10, 3), (3, 3), (4, 0), True, False)
+    found = pooled(AVG, memory, given, **knobs)
+    if layout == "nhwc":
+        B, C, P, Q = expected.shape
+        found = found.view(B, P, Q, C).permute(0, 3, 1, 2)
+    assert torch.allclose(found, expected, atol=1e-6)
+
+
+def test_dilated_rows_in_a_loop_are_not_shared() -> None:
+    def most(**values: int) -> int:
+        given = MAX.signature.problem({"B": 2, "C": 8, "H": 64, "R": 9, "stride_h": 1, **values})
+        return max(int(str(config["TILE_P"])) for config in feasible(MAX, given, H200.limits))
+
+    assert (most(), most(dilation_h=2), most(stride_h=9)) == (8, 1, 1)
 
 
 def test_windows_that_reach_out_of_the_image_are_padding_there() -> None:
@@ -230,15 +255,17 @@ def test_the_default_of_a_thread_goes_by_what_it_reads_holds_and_stores(values: 
     assert fits(MAX.default_config(MAX.signature.problem(default), H200.limits))
 
 
-def test_threads_that_loop_over_rows_of_windows_have_eight_outputs_of_one_row() -> None:
+def test_threads_that_loop_over_rows_of_windows_have_outputs_of_several_rows_that_share_them() -> None:
     def config(columns: int, side: int, **values: Any) -> Any:
         given = {"B": 4, "C": 512, "H": 40, "W": columns, "R": side, "padding_h": side // 2, "padding_w": side // 2}
         problem = MAX.signature.problem(given | {"stride_h": 1, "dtype": "bf16"} | values)
         return MAX.default_config(problem, H200.limits)
 
     looped = config(459, 13)
-    assert (looped["TILE_P"], looped["TILE_Q"], looped["BLOCK_Q"] * looped["BLOCK_N"]) == (1, 8, 8 * 32)
-    assert config(459, 13, layout="nhwc")["TILE_Q"] == 1
+    assert (looped["TILE_P"], looped["TILE_Q"], looped["BLOCK_Q"] * looped["BLOCK_N"]) == (8, 4, 4 * 32)
+    pixels = config(459, 13, layout="nhwc")
+    assert (pixels["TILE_P"], pixels["TILE_Q"]) == (8, 1)  # 16 columns of 13 and 4 outputs would be 255 registers
+    assert config(459, 13, stride_h=13)["TILE_P"] == 1
 
 
 @pytest.mark.parametrize(
@@ -249,7 +276,7 @@ def test_threads_that_loop_over_rows_of_windows_have_eight_outputs_of_one_row() 
         ({"B": 42, "C": 24, "H": 512, "R": 3, "padding_h": 1, "padding_w": 1}, (1, 1, 16, 4, 2), 2486.3),
         ({"B": 42, "C": 24, "H": 512, "R": 3, "padding_h": 1, "padding_w": 1}, (4, 8, 512, 1, 2), 254.3),
         ({"B": 256, "C": 384, "H": 32, "R": 3, "stride_h": 2}, (8, 1, 16, 4, 2), 87.1),
-        ({"B": 256, "C": 384, "H": 32, "R": 3, "stride_h": 2}, (1, 4, 16, 16, 1), 122.8),
+        ({"B": 256, "C": 384, "H": 32, "R": 3, "stride_h": 2}, (1, 4, 16, 8, 1), 117.0),
         (
             {"B": 8, "C": 96, "H": 208, "R": 5, "padding_h": 2, "padding_w": 2, "layout": "nhwc"},
             (2, 1, 16, 32, 2),
@@ -304,8 +331,31 @@ COMPILED = """
 """
 
 
+LANES = """
+    import re
+    from helpers import H200
+    from tuner import catalog
+    from tuner.measure.compile import compile_launches, set_target
+
+    set_target(H200.limits)
+    kernel = catalog.load("max_pool2d")
+    problem = kernel.signature.problem({"B": 32, "C": 64, "H": 112, "R": 3, "stride_h": 2})
+    knobs = {"TILE_P": 2, "TILE_Q": 2, "BLOCK_Q": 16, "BLOCK_N": 32, "num_warps": 4, "num_stages": 1}
+    config = kernel.signature.config({"VARIANT": "tiles", "BLOCK_K": 1, "SPLIT": 1, **knobs})
+    (code,) = compile_launches(kernel, problem, config, H200.limits)
+    for lanes in re.findall(r"threadsPerWarp = \\[([\\d, ]+)\\]", code.asm["ttgir"]):
+        print("lanes", lanes)
+"""
+
+
 def test_a_thread_reads_16_bytes_at_a_time_and_exchanges_nothing() -> None:
     nchw, nhwc, whole = [line for line in printed(dedent(COMPILED)).splitlines() if line.startswith("n")]
     assert nchw == "nchw 0 ('ld.global.v4.b32', 18) ('st.global.v2.b32', 4)"  # 9 rows for 4 rows of outputs, not 12
-    assert nhwc == "nhwc 0 ('ld.global.v4.b32', 27) ('st.global.v4.b32', 4)"
+    assert nhwc == "nhwc 0 ('ld.global.v4.b32', 25) ('st.global.v4.b32', 4)"  # 5 x 5 pixels for 2 x 2 outputs
     assert "('ld.global.v4.b32', 2)" in whole  # from rows that begin anywhere
+
+
+def test_the_lanes_of_a_warp_are_along_a_row() -> None:
+    found = [line.split(" ", 1)[1] for line in printed(dedent(LANES)).splitlines() if line.startswith("lanes")]
+    assert "1, 32, 1" in found
+    assert all("32" in lanes.split(", ") for lanes in found)
