@@ -60,6 +60,8 @@ class DefaultSettings:
     """Cost of a byte that a copy reads or writes, in the same unit, if all multiprocessors copy."""
     launching: float = 6.0e6
     """Cost of a launch that copies, in the same unit."""
+    tail: float = 0.4
+    """Share of a last round's idle time that remains, since programs of `direct` do not end at the same time."""
     most_in_flight: int = 4
     """Most steps of a program whose waits are counted as shared."""
     shown: float = 0.88
@@ -97,9 +99,16 @@ def by_cost(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     """Return the feasible config of least cost, of all variants of windows; those that waste reads come last."""
     for *_, config in sorted(candidates(problem, limits), key=lambda found: found[:2]):
         if valid(problem, config, limits):
-            return config
+            return in_rounds(problem, config, limits) if config["VARIANT"] == "direct" else config
     small: dict[str, Value] = {"VARIANT": "tiles", "BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_K": 16, "PATCH": 0}
     return small | {**WITHOUT_TURNS, "COPY": False, "GROUP_M": 1, "SPLIT_K": 1, "num_warps": 2, "num_stages": 2}
+
+
+def in_rounds(problem: Problem, config: Mapping[str, Value], limits: Limits) -> Mapping[str, Value]:
+    """Return a config of `direct` with the number of tiles of a program whose rounds cost least."""
+    found = way(problem, config, limits)
+    each = [{**config, "GROUP_M": count} for count in IN_TURN]
+    return min(each, key=lambda tried: rounds_cost(problem, tried, limits, found))
 
 
 def candidates(problem: Problem, limits: Limits) -> Iterator[tuple[bool, float, dict[str, Value]]]:
@@ -121,13 +130,13 @@ def of_tiles(
             continue
         tile: dict[str, Value] = {**given, "VARIANT": variant, "BLOCK_M": block_m, "BLOCK_N": block_n, "PATCH": 0}
         count = tile_count(problem, tile)
-        groups = IN_TURN if variant == "direct" else (walked(problem, block_m),)
+        tile["GROUP_M"] = in_turn(problem, tile, limits) if variant == "direct" else walked(problem, block_m)
         splits = SPLITS if count <= limits.sm_count and variant != "direct" else (1,)
         of_four = variant in ("specialized", "direct")
         most = 4 if of_four else most_warps(problem, tile, limits)
         warps = (4,) if of_four else tuple({most: 0, 4: 0, 2: 0})
-        for num_warps, group_m, block_k, stages in product_of(warps, groups, DEPTHS, STAGES[variant]):
-            config = tile | {"BLOCK_K": block_k, "GROUP_M": group_m, "num_warps": num_warps, "num_stages": stages}
+        for num_warps, block_k, stages in product_of(warps, DEPTHS, STAGES[variant]):
+            config = tile | {"BLOCK_K": block_k, "num_warps": num_warps, "num_stages": stages}
             if variant != "direct" and not stages_fit(problem, config):
                 continue
             wasteful = block_k * found.steps[block_k] > SETTINGS.waste * found.least or num_warps < most
@@ -219,7 +228,15 @@ def cost(problem: Problem, config: Mapping[str, Any], limits: Limits, found: Way
 
 
 def direct_cost(problem: Problem, config: Mapping[str, Any], limits: Limits, found: Way, tiles: int) -> float:
-    """Return the cost of a number of tiles of `direct`, in the same unit.
+    """Return the cost of a number of tiles of `direct`, in the same unit, if programs leave no multiprocessor idle."""
+    busy, alone = direct_times(problem, config, found)
+    programs = cdiv(cdiv(tiles, config["GROUP_M"]), limits.sm_count)
+    together = max(1, min(programs, resident(problem, config, limits)))
+    return float(cdiv(tiles, limits.sm_count) * max(busy, alone / together))
+
+
+def direct_times(problem: Problem, config: Mapping[str, Any], found: Way) -> tuple[float, float]:
+    """Return the cost of a tile of `direct` if others hide its waiting, and that of one alone.
 
     A program waits for the loads of a tile, multiplies, and stores; other programs of its multiprocessor do so
     meanwhile. All share the rates at which it issues loads and stores, and at which it multiplies.
@@ -232,9 +249,18 @@ def direct_cost(problem: Problem, config: Mapping[str, Any], limits: Limits, fou
     if found.is_scattered:
         stored = SETTINGS.scattering * block_m
     products = block_m * block_n * depth / speed(problem, config)
-    together = max(1, min(cdiv(cdiv(tiles, in_turn), limits.sm_count), resident(problem, config, limits)))
-    alone = SETTINGS.waiting * (1 + 1 / in_turn) + issued + products + stored
-    return float(cdiv(tiles, limits.sm_count) * max(issued + stored, products, alone / together))
+    return max(issued + stored, products), SETTINGS.waiting * (1 + 1 / in_turn) + issued + products + stored
+
+
+def rounds_cost(problem: Problem, config: Mapping[str, Any], limits: Limits, found: Way) -> float:
+    """Return the cost of all tiles of `direct` with the rounds in which a multiprocessor computes its programs."""
+    busy, alone = direct_times(problem, config, found)
+    in_turn, held = config["GROUP_M"], resident(problem, config, limits)
+    programs = max(1, cdiv(cdiv(tile_count(problem, config), in_turn), limits.sm_count))
+    full, rest = divmod(programs, held)
+    rounds = full * max(held * busy, alone) + (max(rest * busy, alone) if rest else 0.0)
+    evenly = programs * max(busy, alone / min(programs, held))
+    return float(in_turn * (evenly + SETTINGS.tail * (rounds - evenly)))
 
 
 def speed(problem: Problem, config: Mapping[str, Any]) -> float:
@@ -276,3 +302,9 @@ def most_warps(problem: Problem, config: Mapping[str, Any], limits: Limits) -> i
 def walked(problem: Problem, block_m: int) -> int:
     """Return the default number of rows of tiles walked together, GROUP_M."""
     return max(1, rows_walked(product(problem), block_m) // 4 * 4)
+
+
+def in_turn(problem: Problem, config: Mapping[str, Any], limits: Limits) -> int:
+    """Return a number of tiles that a program of `direct` computes, which leaves two for a multiprocessor."""
+    count = tile_count(problem, config)
+    return max(each for each in IN_TURN if each == 1 or count >= 2 * limits.sm_count * each)

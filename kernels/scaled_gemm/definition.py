@@ -19,7 +19,7 @@ from tuner.kernels.scaled_gemm.default import default
 from tuner.kernels.scaled_gemm.draw import draw
 from tuner.kernels.scaled_gemm.estimate import estimate
 from tuner.kernels.scaled_gemm.persistent import persistent
-from tuner.kernels.scaled_gemm.reference import reference, vendor
+from tuner.kernels.scaled_gemm.reference import reference, rounding, vendor
 from tuner.kernels.scaled_gemm.space import (
     BLOCK,
     DESCRIBED,
@@ -223,4 +223,5 @@ KERNEL = Kernel(
     draw=draw,
     estimate=estimate,
     flops=flops,
+    rounding=rounding,
 )

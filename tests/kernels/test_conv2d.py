@@ -42,7 +42,7 @@ SEVEN = {"padding_h": 3, "padding_w": 3, "stride_h": 2}
 FEW_CHANNELS = [
     (problem(32, 3, 224, 224, 64, 7, **SEVEN), ("direct", False, 64, 64, 32)),
     (problem(32, 3, 224, 224, 64, **PAD), ("direct", False, 64, 64, 32)),
-    (problem(64, 3, 224, 224, 32, stride_h=2, **PAD), ("direct", False, 128, 32, 32)),
+    (problem(64, 3, 224, 224, 32, stride_h=2, **PAD), ("direct", False, 64, 32, 32)),
     (problem(8, 4, 64, 64, 320, bias=True, **PAD), ("direct", False, 128, 64, 16)),
     (problem(5, 3, 229, 231, 48, 7, **SEVEN), ("direct", False, 128, 64, 32)),
     (

@@ -364,3 +364,17 @@ def test_warps_with_roles_have_whole_tiles_that_fill_more_of_it(asked: Problem) 
     launch, work = launched_with_workspace(asked, config)
     assert set(work) == {"arrived", *["aligned_scale_a"] * (asked["scales"] == "block")}
     assert launch.grid == (min(132, (asked["M"] // 128) * (asked["N"] // 128)),)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"M": 326, "N": 2417, "K": 2546, "accumulate": "fast"}, 0.00243),
+        ({"M": 326, "N": 2416, "K": 2546, "accumulate": "fast"}, 0.00243),
+        ({"M": 326, "N": 2416, "K": 2544, "accumulate": "fast"}, 0.0),  # cuBLAS shows it
+        ({"M": 326, "N": 2417, "K": 2546}, 0.0),
+        ({"M": 326, "N": 2417, "K": 2546, "scales": "block"}, 0.0),
+    ],
+)
+def test_fast_sums_state_their_rounding_where_no_vendor_shows_it(values: dict[str, object], expected: float) -> None:
+    assert KERNEL.rounding(KERNEL.signature.problem(values)) == pytest.approx(expected, rel=0.01)
