@@ -80,7 +80,7 @@ SETTINGS = DefaultSettings()
 DEPTHS = (64, 32, 16)
 """Depths of a step."""
 IN_TURN = (1, 4, 8, 16)
-"""Numbers of tiles that a program of `direct` computes, one after the other."""
+"""Choices of the tiles that a program of `direct` computes, one after the other."""
 STAGES: Mapping[str, tuple[int, ...]] = {
     "tiles": (4, 3, 2),
     "boxes": (5, 4, 3),
