@@ -61,6 +61,8 @@ class DefaultSettings:
     """Fewest stages of steps of 256 elements along K."""
     deep_slack: float = 1.1
     """Most elements along K of all of these steps, relative to K."""
+    least_depth: int = 512
+    """Fewest elements along K of a step of `vectors`."""
     most_depth: int = 8192
     """Most elements along K of a step of `vectors`."""
     most_warps: int = 8
@@ -128,7 +130,9 @@ def by_vectors(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
     """
     K, vectors, most = problem["K"], next_power_of_2(min(problem["M"], problem["N"])), max(problem["M"], problem["N"])
     rows, depth, warps = (2, 1024, 2) if vectors == 2 else (2, 4096, 2) if K % 4096 == 0 else (1, 2048, 2)
-    if vectors > 2 or depth > K:
+    if vectors == 1 and K <= 2048:  # all of K in one step
+        rows, depth, warps = 2, next_power_of_2(K), 4
+    if vectors > 2 or K < SETTINGS.least_depth or (vectors == 2 and depth > K):
         return None
     if K % ALIGNED_BYTES:
         rows, depth, warps = 8 // vectors, 512, 4

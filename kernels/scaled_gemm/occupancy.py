@@ -47,9 +47,11 @@ def rounds(problem: Problem, config: Mapping[str, Any], limits: Limits) -> int:
 def most_stages(problem: Problem, config: Mapping[str, Any], limits: Limits) -> int:
     """Return the most stages of `tiles`, three to six, with which all programs run at once; six if none do.
 
-    With two, a single step is in flight, and they take as long as in two rounds.
+    With two, a single step is in flight, and they take as long as in two rounds. No more are of use than there are
+    steps.
     """
     room = (limits.shared_bytes + SYSTEM_BYTES) // programs_each(problem, config, limits) - SYSTEM_BYTES
     in_registers = 0 if wgmma(config, limits) else 1
     stages = room // stage_bytes(problem, config) + in_registers
-    return min(6, stages) if stages >= 3 else 6
+    steps = cdiv(problem["K"], config["BLOCK_K"] * config["SPLIT_K"])
+    return min(6, stages, max(3, steps)) if stages >= 3 else 6
