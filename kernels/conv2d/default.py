@@ -107,8 +107,9 @@ def by_cost(problem: Problem, limits: Limits) -> Mapping[str, Value]:
 def in_rounds(problem: Problem, config: Mapping[str, Value], limits: Limits) -> Mapping[str, Value]:
     """Return a config of `direct` with the number of tiles of a program whose rounds cost least."""
     found = way(problem, config, limits)
-    each = [{**config, "GROUP_M": count} for count in IN_TURN]
-    return min(each, key=lambda tried: rounds_cost(problem, tried, limits, found))
+    each = ({**config, "GROUP_M": count} for count in IN_TURN)
+    can_run = [config, *(tried for tried in each if valid(problem, tried, limits))]
+    return min(can_run, key=lambda tried: rounds_cost(problem, tried, limits, found))
 
 
 def candidates(problem: Problem, limits: Limits) -> Iterator[tuple[bool, float, dict[str, Value]]]:

@@ -78,8 +78,8 @@ def gemm_tiles(
         row = first_m + tl.arange(0, BLOCK_M)
         column = first_n + tl.arange(0, BLOCK_N)
         acc = finished(acc, bias, column, N, ACTIVATION, out.dtype.element_ty)
-        stride_om = multiple(stride_om, OUT_VEC)
-        place = out + row.to(tl.int64)[:, None] * stride_om + column.to(tl.int64)[None, :] * stride_on
+        apart = multiple(stride_om, OUT_VEC)
+        place = out + row.to(tl.int64)[:, None] * apart + column.to(tl.int64)[None, :] * stride_on
         there = (row < M)[:, None] & (column < multiple(N, OUT_VEC))[None, :]
         tl.store(place, acc.to(out.dtype.element_ty), mask=there)
 

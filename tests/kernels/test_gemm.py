@@ -409,3 +409,10 @@ def test_rows_of_an_odd_number_of_16_bit_elements_have_rules_of_their_own(
 ) -> None:
     default = by_rules(problem(**values), H200.limits)
     assert {name: default[name] for name in expected} == expected
+
+
+def test_slices_of_a_single_column_compile() -> None:
+    """Rows of out are one element apart then, and Triton takes that stride for a constant."""
+    asked = {"M": 300, "N": 1, "K": 1003, "dtype": "bf16", "layout": "nt"}
+    tile = {"VARIANT": "tiles", "BLOCK_M": 32, "BLOCK_N": 16, "BLOCK_K": 64, "SPLIT_K": 4, "num_stages": 2}
+    assert "atom" in ptx(asked, **tile)
