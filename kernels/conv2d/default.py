@@ -96,7 +96,7 @@ def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
 
 
 def by_cost(problem: Problem, limits: Limits) -> Mapping[str, Value]:
-    """Return the feasible config of least cost, of all variants of windows; those that waste reads come last."""
+    """Return the feasible config of least cost, but matrix products; those that waste reads come last."""
     for *_, config in sorted(candidates(problem, limits), key=lambda found: found[:2]):
         if valid(problem, config, limits):
             return in_rounds(problem, config, limits) if config["VARIANT"] == "direct" else config

@@ -13,6 +13,7 @@ from typing import Any
 
 from tuner.kernels.conv2d.copies import convolved, copied_bytes
 from tuner.kernels.conv2d.layer import (
+    check,
     direct_steps,
     filters_at_once,
     has_runs,
@@ -34,7 +35,12 @@ from tuner.kernels.spec import Cost, Limits, Problem, itemsize
 def estimate(
     problem: Problem, config: Mapping[str, Any], limits: Limits, coefficients: Coefficients = COEFFICIENTS
 ) -> Cost:
-    """Return the estimated time of a config, with that of products, loads, last wave, memory, copies, start and end."""
+    """Return the estimated time of a config, with that of products, loads, last wave, memory, copies, start and end.
+
+    Raises:
+        UsageError: as `operands`.
+    """
+    check(problem)
     return estimated(way(problem, config, limits), limits, coefficients)
 
 

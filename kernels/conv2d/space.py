@@ -80,7 +80,7 @@ KNOBS = (
         tuple(VARIANTS),
         "tiles: through pointers; boxes: patches by the copy engine (Hopper on); specialized: with roles for warps; "
         "direct: few channels through registers; gemm: windows of one pixel as a product of matrices, with roles; "
-        "gemm_swapped: and the filters as its left factor (Hopper)",
+        "gemm_swapped: the same, with filters as the left factor (Hopper)",
         "tiles",
     ),
     Knob("BLOCK_M", SIDES, "output pixels of a tile"),
@@ -93,7 +93,7 @@ KNOBS = (
     Knob(
         "GROUP_M",
         (1, 4, 8, 16),
-        "rows of tiles walked together, or tiles of a program of direct; not compiled in (gemm: a rule's)",
+        "rows of tiles walked together, or tiles of a program of direct; not compiled in (gemm: set by a rule)",
     ),
     Knob("SPLIT_K", SPLITS, "slices along K of each tile", 1),
     Knob("GROUPS", (1, 2, 3), "groups of four warps that multiply, of gemm", 2),

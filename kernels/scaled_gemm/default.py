@@ -61,8 +61,10 @@ class DefaultSettings:
     """Fewest stages of steps of 256 elements along K."""
     deep_slack: float = 1.1
     """Most elements along K of all of these steps, relative to K."""
-    least_depth: int = 512
-    """Fewest elements along K of a step of `vectors`."""
+    least_k: int = 1024
+    """K from which vectors go without tensor cores."""
+    least_odd_k: int = 512
+    """The same if rows are loaded byte by byte."""
     most_depth: int = 8192
     """Most elements along K of a step of `vectors`."""
     most_warps: int = 8
@@ -132,7 +134,7 @@ def by_vectors(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
     rows, depth, warps = (2, 1024, 2) if vectors == 2 else (2, 4096, 2) if K % 4096 == 0 else (1, 2048, 2)
     if vectors == 1 and K <= 2048:  # all of K in one step
         rows, depth, warps = 2, next_power_of_2(K), 4
-    if vectors > 2 or K < SETTINGS.least_depth or (vectors == 2 and depth > K):
+    if vectors > 2 or (SETTINGS.least_odd_k if K % ALIGNED_BYTES else SETTINGS.least_k) > K:
         return None
     if K % ALIGNED_BYTES:
         rows, depth, warps = 8 // vectors, 512, 4

@@ -57,17 +57,19 @@ def is_refused(problem: Problem) -> bool:
 
 
 FAST_SUM = 2.0**-14
-"""Rounding of a sum that the tensor cores keep. Source: Hopper keeps 14 bits of such sums."""
+"""Largest part of a sum that an addition in the tensor cores cuts off. Source: Hopper keeps 14 bits of such sums."""
 DEPTH = 32
-"""Elements along K of one product that the tensor cores add to a sum."""
+"""Elements along K of one addition."""
+LONGEST = 4096
+"""K from which the allowed error does not grow: a wrong config would not be told from rounding."""
 
 
 def rounding(problem: Problem) -> float:
-    """Return the relative rounding error of fast sums, where no vendor shows it; 0 elsewhere.
+    """Return the relative rounding error of fast sums if no vendor can be compared, else 0.
 
-    Each product is added to a sum that is, on average, half as large as the last, and bits that do not fit are cut off.
-    So errors add up: of 2,546 elements, 0.0040 of the largest value were seen on an H200 (2026-11-30).
+    Each of K / DEPTH additions cuts off up to FAST_SUM of a sum that is, on average, half of the last one. With K =
+    2546, errors of 0.0040 of the largest value were seen on an H200 (2026-11-30).
     """
     if problem["scales"] != "tensor" or problem["accumulate"] != "fast" or not is_refused(problem):
         return 0.0
-    return float(FAST_SUM * problem["K"] / DEPTH / 2)
+    return float(FAST_SUM * min(problem["K"], LONGEST) / DEPTH / 2)

@@ -167,7 +167,7 @@ def divides(rows: int, groups: int) -> bool:
 
 
 def may_take_turns(rows: int, groups: int) -> bool:
-    """Return whether two times as many groups can take tiles in turn: one group each time, of 64 or 128 rows."""
+    """Return whether two groups can take turns: one group for each tile, of 64 or 128 rows."""
     return groups == 1 and rows in (64, 128)
 
 

@@ -40,8 +40,8 @@ def summed_in_tensor_cores(
 ):  # fmt: skip
     """Return the sums over some steps, and the stage and parity after them.
 
-    The products of one step run while those of the next are issued, so a stage is released one step late. The barrier
-    `issued`, if it is not None, is told when all are issued.
+    The products of one step run while those of the next are issued, so a stage is released one step late. Arrive
+    at the barrier `issued`, if there is one, once all products are issued.
     """
     sums = zeros_of(PARTS, ROWS, DEPTH)
     last = 0

@@ -136,7 +136,7 @@ def multiply(
     LEFT_ACROSS_K: gl.constexpr, RIGHT_ACROSS_K: gl.constexpr, SCALES: gl.constexpr, PROMOTED: gl.constexpr,
     WIDE: gl.constexpr,
 ):  # fmt: skip
-    """Compute a group's rows of each tile, or of each tile whose turn it has."""
+    """Compute a group's rows of every tile, or of every second one if groups take turns."""
     GROUP: gl.constexpr = ROLE % GROUPS
     TURN: gl.constexpr = ROLE // GROUPS
     PARTS: gl.constexpr = parts_of(COLUMNS, 128 if PROMOTED else 256)

@@ -20,7 +20,7 @@ KEPT_BY = ("3.6.", "3.7.")
 """Versions of Triton that keep what this relies on; in others, tiles are composed of powers of two."""
 
 _BLOCK_BYTES = 64 * 128
-"""Bytes of a step of 64 rows, which one wgmma multiplies."""
+"""Bytes of 64 rows of a factor in one step of 128 bytes along K."""
 _HIGH_WORD = 0x40000040
 """High word of a matrix descriptor: groups of 8 rows 1,024 bytes apart, swizzled by 128 bytes."""
 

@@ -44,7 +44,7 @@ class Coefficients:
     part_cycles: float = 1.5
     """The same if a store writes parts of sectors, as threads with several columns do in rows of odd length.
 
-    The fit prefers less, with which more of the picks are slow.
+    Above the fitted value, with which more of the chosen configs are slow.
     """
     access_instructions: float = 8.98
     """Instructions of a thread for the address and the mask of a load or a store; fitted."""

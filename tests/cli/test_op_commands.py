@@ -99,8 +99,11 @@ HELP = """
     sys.meta_path.insert(0, Missing())
     import click
     from click.testing import CliRunner
+    from tuner import recorded
     from tuner.cli import cli
 
+    shipped = recorded.signatures()
+    recorded.signatures = lambda: {{op: signature for op, signature in shipped.items() if op != "scaled_gemm"}}
     shown = {{}}
     for words in {commands}:
         done = CliRunner().invoke(cli, [*words, "--help"], standalone_mode=False)
@@ -113,7 +116,10 @@ WITH_OP = ("search", "best", "why", "explain", "verify", "bench", "record", "for
 
 @pytest.fixture(scope="module")
 def helps() -> dict[str, str]:
-    """The help of every command, and of every op's, in a process that can import none of the extras."""
+    """The help of every command, and of every op's, in a process that can import none of the extras.
+
+    No space of scaled_gemm is recorded there, as of an op that is new.
+    """
     ops = ("gemm", "scaled_gemm", "softmax", "transpose")
     with click.Context(cli) as context:
         commands = [[name] for name in cli.list_commands(context)] + [[name, op] for name in WITH_OP for op in ops]

@@ -135,3 +135,9 @@ def test_programs_of_a_default_leave_each_multiprocessor_several(sizes: dict[str
     """Of 1, 4, 8 and 16 tiles a program, these were the fastest on an H200 (2026-11-30)."""
     found = KERNEL.default_config(KERNEL.signature.problem({"dtype": "bf16", **sizes}), H200.limits)
     assert (found["VARIANT"], found["GROUP_M"]) == ("direct", in_turn)
+
+
+def test_programs_of_a_default_have_no_more_tiles_than_there_are_rows_of_them() -> None:
+    for filters in (4000, 60000):
+        asked = problem(1, 5, 12, 12, filters, 3, padding_h=1, padding_w=1)
+        assert KERNEL.valid(asked, KERNEL.default_config(asked, H200.limits), H200.limits)

@@ -161,8 +161,13 @@ def test_no_more_stages_are_in_flight_than_there_are_steps() -> None:
     assert most_stages(asked, {**config, "SPLIT_K": 4}, H200.limits) == 6
 
 
-@pytest.mark.parametrize(("N", "K", "depth"), [(1024, 1536, 2048), (3072, 2048, 2048), (1024, 640, 1024)])
+@pytest.mark.parametrize(("N", "K", "depth"), [(1024, 1536, 2048), (3072, 2048, 2048), (1024, 1024, 1024)])
 def test_one_vector_takes_a_short_k_in_one_step(N: int, K: int, depth: int) -> None:
     """1 x 1024 x 1536 takes 2.7 us so, 4.6 by tensor cores (H200, 2026-11-30)."""
     found = KERNEL.default(problem(M=1, N=N, K=K), H200.limits)
     assert (found["VARIANT"], found["BLOCK_N"], found["BLOCK_K"], found["num_warps"]) == ("vectors", 2, depth, 4)
+
+
+def test_two_vectors_of_odd_rows_take_steps_of_512() -> None:
+    found = KERNEL.default(problem(M=2, N=960, K=1000), H200.limits)
+    assert (found["VARIANT"], found["BLOCK_M"], found["BLOCK_K"]) == ("vectors", 2, 512)

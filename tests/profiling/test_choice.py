@@ -9,11 +9,11 @@ from helpers import H200
 
 from tuner import catalog
 from tuner.errors import UsageError
-from tuner.kernels.spec import Knob
+from tuner.kernels.spec import Knob, Value
 from tuner.profiling.choice import choose_config
 from tuner.profiling.knobs import Move, levers
 
-USUAL = {
+USUAL: dict[str, Value] = {
     "VARIANT": "persistent", "BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8, "STORES": 2, "num_warps": 8,
     "num_stages": 4,
 }  # fmt: skip
