@@ -57,11 +57,11 @@ def is_refused(problem: Problem) -> bool:
 
 
 FAST_SUM = 2.0**-14
-"""Largest part of a sum that an addition in the tensor cores cuts off. Source: Hopper keeps 14 bits of such sums."""
+"""Largest part of a sum that an addition in the tensor cores cuts off: Hopper keeps 14 bits (DeepSeek-V3, 2024)."""
 DEPTH = 32
 """Elements along K of one addition."""
 LONGEST = 4096
-"""K from which the allowed error does not grow: a wrong config would not be told from rounding."""
+"""K above which the tolerance does not grow, so that it still refuses wrong results."""
 
 
 def rounding(problem: Problem) -> float:

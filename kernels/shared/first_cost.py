@@ -175,8 +175,8 @@ class ChoiceSettings:
     """Factor on the estimates of warps with roles whose steps have 256 bytes along K. In one wave, 39 such configs took
     0.93 of theirs, where 290 of shorter steps took 0.98; 0.92 and 1.0 gave slower defaults (H200, 2026-11-30)."""
     composed: float = 1.06
-    """Factor on those of groups that take turns and whose columns are several products: 796 x 10752 x 1024 nn takes
-    1.06 to 1.14 times as long as others of the same estimate (H200, 2026-11-30)."""
+    """Factor on those of groups that take turns and need several wgmma instructions for their columns. It rests on
+    796 x 10752 x 1024 nn: 1.06 to 1.14 times as long as others of the same estimate (H200, 2026-11-30)."""
     least_rows: int = 17
     """Fewest rows and columns of a product whose config the estimate chooses; the rules choose below."""
 

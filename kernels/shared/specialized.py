@@ -165,7 +165,7 @@ def multiply(
         m, n = place_of_tile(tile, M, N, group_m, BLOCK_M, COLUMNS, LEFT_EACH, RIGHT_EACH)
         m += GROUP * ROWS
         if TURNS > 1:
-            # Parities tell a stage from the one before only, so a group waits until those before have all arrived.
+            # A parity distinguishes only consecutive passes over the ring, so the products before come first.
             mbarrier.wait(turns.index(TURN), turn)
             turn ^= 1
         if PROMOTED:
