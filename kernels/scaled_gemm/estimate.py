@@ -18,7 +18,7 @@ from tuner.kernels.scaled_gemm.space import (
     swapped,
     tile_of_roles,
 )
-from tuner.kernels.shared.product_estimate import COEFFICIENTS, Coefficients, Way, estimated
+from tuner.kernels.shared.product_estimate import COEFFICIENTS, Coefficients, Way, estimated, overlapped
 from tuner.kernels.shared.product_rows import copies_of, loads_at_once, stores_at_once
 from tuner.kernels.shared.tiling import tile_count
 from tuner.kernels.spec import Cost, Limits, Problem, cdiv, itemsize
@@ -32,8 +32,8 @@ def estimate(
     if problem["scales"] == "tensor" or config["VARIANT"] in WITH_ROLES:
         return found
     waits = waits_for_scales(problem, config, limits, coefficients)
-    before, sharpness = coefficients.start_us + found.parts["copies"], coefficients.sharpness
-    us = before + ((found.us - before) ** sharpness + waits**sharpness) ** (1 / sharpness)
+    before = coefficients.start_us + found.parts["copies"]
+    us = before + overlapped(coefficients.sharpness, found.us - before, waits)
     return Cost(us, {**found.parts, "loads": max(found.parts["loads"], waits)})
 
 

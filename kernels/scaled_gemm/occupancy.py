@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tuner.kernels.scaled_gemm.space import sums_held, wgmma
+from tuner.kernels.scaled_gemm.space import steps_in_registers, sums_held
 from tuner.kernels.shared.tiling import stage_bytes, tile_count
 from tuner.kernels.spec import Limits, Problem, cdiv
 
@@ -15,21 +15,14 @@ OTHER_REGISTERS = 64
 """Registers of a thread beside its sums."""
 
 
-def stages_held(config: Mapping[str, Any], limits: Limits) -> int:
-    """Return the stages of `tiles` in shared memory.
-
-    wgmma reads the step in use there; older instructions copy it to registers first.
-    """
-    return int(config["num_stages"]) - (0 if wgmma(config, limits) else 1)
-
-
 def programs_held(problem: Problem, config: Mapping[str, Any], limits: Limits) -> int:
     """Return the number of programs of `tiles` or `persistent` that a multiprocessor holds at once."""
     if config["VARIANT"] == "persistent":
         return int(config["PROGRAMS"])
     threads = config["num_warps"] * limits.warp_size
     registers = min(sums_held(problem, config, limits) // threads + OTHER_REGISTERS, limits.registers_per_thread)
-    program_bytes = stages_held(config, limits) * stage_bytes(problem, config) + SYSTEM_BYTES
+    stages = config["num_stages"] - steps_in_registers(config, limits)
+    program_bytes = stages * stage_bytes(problem, config) + SYSTEM_BYTES
     by_shared = (limits.shared_bytes + SYSTEM_BYTES) // program_bytes
     return max(1, min(by_shared, limits.registers_per_sm // (threads * registers)))
 
@@ -51,7 +44,6 @@ def most_stages(problem: Problem, config: Mapping[str, Any], limits: Limits) -> 
     steps.
     """
     room = (limits.shared_bytes + SYSTEM_BYTES) // programs_each(problem, config, limits) - SYSTEM_BYTES
-    in_registers = 0 if wgmma(config, limits) else 1
-    stages = room // stage_bytes(problem, config) + in_registers
+    stages = room // stage_bytes(problem, config) + steps_in_registers(config, limits)
     steps = cdiv(problem["K"], config["BLOCK_K"] * config["SPLIT_K"])
     return min(6, stages, max(3, steps)) if stages >= 3 else 6

@@ -16,6 +16,7 @@ from tuner.kernels.shared.roles import (
     divides,
     is_narrowest,
 )
+from tuner.kernels.shared.roles_space import parts_of_roles
 from tuner.kernels.shared.tiling import (
     accumulators_fit,
     fills_one_wave,
@@ -160,13 +161,8 @@ def parts() -> Iterator[Mapping[str, tuple[Value, ...]]]:
         if variant not in WITH_ROLES:
             yield {"VARIANT": (variant,), **choices}
             continue
-        left, right = ("BLOCK_N", "BLOCK_M") if variant == "swapped" else ("BLOCK_M", "BLOCK_N")
-        one = {"VARIANT": (variant,), **choices}
-        for rows in ROWS:
-            groups = tuple(groups for groups in (1, 2, 3) if divides(rows, groups))
-            yield {**one, left: (rows,), "BLOCK_K": (BLOCK,), "GROUPS": groups}
-        deep = tuple(width for width in WIDTHS if width <= MOST_DEEP_COLUMNS)
-        yield {**one, left: (64,), right: deep, "BLOCK_K": (2 * BLOCK,), "GROUPS": (1,), "WIDE": (False,)}
+        of_variant = {"VARIANT": (variant,), **choices}
+        yield from parts_of_roles(of_variant, swapped=variant == "swapped", block_k=BLOCK, turns=False)
 
 
 def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
@@ -187,13 +183,20 @@ def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
 
 def tiles_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Return whether the kernel that reads through pointers can run a config."""
-    # wgmma reads shared memory, so the step in use stays there; older instructions copy it to registers first.
-    buffers = config["num_stages"] - (0 if wgmma(config, limits) else 1)
+    buffers = config["num_stages"] - steps_in_registers(config, limits)
     return (
         (not config["ALIGN"] or len(aligned_first(problem, config)) > 0)
         and sums_fit(problem, config, limits)
         and buffers * stage_bytes(problem, config) <= limits.shared_bytes
     )
+
+
+def steps_in_registers(config: Mapping[str, Any], limits: Limits) -> int:
+    """Return the stages of `tiles` that are not in shared memory.
+
+    wgmma reads the step in use there; older instructions copy it to registers first.
+    """
+    return 0 if wgmma(config, limits) else 1
 
 
 def wgmma(config: Mapping[str, Any], limits: Limits) -> bool:

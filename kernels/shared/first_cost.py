@@ -45,7 +45,7 @@ _SHAPES = tuple(
     if divides(rows, groups)
 )
 """Shapes of the left side: if the factors are swapped, rows of a tile, and groups that share them."""
-_IN_TURN = tuple((swapped, rows, 1) for swapped, rows in product((False, True), ROWS) if may_take_turns(rows, 1))
+_PINGPONG = tuple((swapped, rows, 1) for swapped, rows in product((False, True), ROWS) if may_take_turns(rows, 1))
 """Those of tiles that two groups take in turn."""
 
 
@@ -62,7 +62,7 @@ class LikelyTile(NamedTuple):
     width: int
     """Rows of the right factor."""
     slices: int
-    in_turn: bool
+    pingpong: bool
     """True if two groups of as many warps take tiles in turn."""
 
     def knobs(self, block_k: int, wide: bool) -> dict[str, Value]:
@@ -87,7 +87,7 @@ def likely_tiles(
     slices: Iterable[Value],
     *,
     promoted_cycles: float = 0.0,
-    in_turn: bool = False,
+    pingpong: bool = False,
     may_run: Callable[[LikelyTile], bool] = lambda tile: True,
     settings: FirstCostSettings = SETTINGS,
 ) -> list[LikelyTile]:
@@ -96,13 +96,13 @@ def likely_tiles(
     Args:
         slices: choices for the slices along K.
         promoted_cycles: cycles in which sums leave the tensor cores in each step; 0 if they stay.
-        in_turn: whether two groups may take tiles in turn.
+        pingpong: whether two groups may take tiles in turn.
         may_run: returns False for tiles that the kernel never has; they are left out first.
     """
     choices = tuple(int(str(choice)) for choice in slices)
     found = chain(
         _tiles(problem, limits, choices, promoted_cycles, settings),
-        _tiles_in_turn(problem, limits, settings) if in_turn else (),
+        _pingpong_tiles(problem, limits, settings) if pingpong else (),
     )
     return sorted(filter(may_run, found))[: settings.tiles]
 
@@ -114,20 +114,20 @@ def likely_configs(problem: Problem, limits: Limits, slices: Iterable[Value]) ->
         slices: choices for the slices along K.
     """
     lies_along_k = transposed(problem) == (False, True)
-    for tile in likely_tiles(problem, limits, slices, in_turn=True):
+    for tile in likely_tiles(problem, limits, slices, pingpong=True):
         wide = len(parts(tile.width)) > 1 and lies_along_k
-        is_small = tile.rows == 64 and tile.width <= MOST_DEEP_COLUMNS and not tile.in_turn
+        is_small = tile.rows == 64 and tile.width <= MOST_DEEP_COLUMNS and not tile.pingpong
         for depth, is_wide in product((64, 128) if is_small else (64,), (True, False) if wide else (False,)):
             if depth == 64 or not is_wide:
-                yield {**tile.knobs(depth, is_wide), "PINGPONG": tile.in_turn}
+                yield {**tile.knobs(depth, is_wide), "PINGPONG": tile.pingpong}
 
 
-def _tiles_in_turn(problem: Problem, limits: Limits, settings: FirstCostSettings) -> Iterator[LikelyTile]:
+def _pingpong_tiles(problem: Problem, limits: Limits, settings: FirstCostSettings) -> Iterator[LikelyTile]:
     """Yield tiles that two groups take in turn: only the last one's store is not hidden."""
-    for tile in _tiles(problem, limits, (1,), 0.0, settings, _IN_TURN):
+    for tile in _tiles(problem, limits, (1,), 0.0, settings, _PINGPONG):
         if tile.waves > 1:
             store = tile.rows * tile.width * 2 / settings.stored_bytes
-            yield tile._replace(cycles=tile.cycles - (tile.waves - 1) * store, in_turn=True)
+            yield tile._replace(cycles=tile.cycles - (tile.waves - 1) * store, pingpong=True)
 
 
 def _tiles(
@@ -152,8 +152,8 @@ def _tiles(
             tiles = high * cdiv(right, width)
             step = rows * width * settings.step_bytes / settings.products
             if promoted_cycles:
-                in_turn = (step + rows * width / settings.added) / groups + promoted_cycles * len(parts(width, 128))
-                step = max(step, in_turn)
+                added = (step + rows * width / settings.added) / groups + promoted_cycles * len(parts(width, 128))
+                step = max(step, added)
             loaded = (min(rows, left) + min(width, right)) * settings.step_bytes / settings.loaded_bytes
             for slices in choices:
                 if slices > 1 and not fills_one_wave(tiles * slices, limits):

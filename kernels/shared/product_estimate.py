@@ -408,9 +408,13 @@ class _Estimate:
         return max(1, min(by_shared, limits.registers_per_sm // (threads * registers), _THREADS_PER_SM // threads))
 
     def _overlapped(self, *parts: float) -> float:
-        """Return the time of parts that overlap: that of the longest, and more the closer others come to it."""
-        most, sharpness = max(parts), self._c.sharpness
-        return most * sum((part / most) ** sharpness for part in parts) ** (1 / sharpness) if most else 0.0
+        return overlapped(self._c.sharpness, *parts)
+
+
+def overlapped(sharpness: float, *parts: float) -> float:
+    """Return the time of parts that overlap: that of the longest, and more the closer others come to it."""
+    most = max(parts)
+    return most * sum((part / most) ** sharpness for part in parts) ** (1 / sharpness) if most else 0.0
 
 
 _PEAK_BYTES = {8: 2048, 9: 4096, 10: 8192}

@@ -38,23 +38,26 @@ IN_STEP: Mapping[str, tuple[Value, ...]] = {name: (value,) for name, value in WI
 """The same as choices of a variant."""
 
 
-def parts_of_roles(choices: Mapping[str, tuple[Value, ...]], *, swapped: bool) -> Iterator[Mapping[str, Any]]:
+def parts_of_roles(
+    choices: Mapping[str, tuple[Value, ...]], *, swapped: bool, block_k: int = 64, turns: bool = True
+) -> Iterator[Mapping[str, Any]]:
     """Yield the choices that go together: groups divide the rows, and deep steps are for small tiles.
 
     Args:
         choices: all choices of a variant.
         swapped: whether b is the left factor.
+        block_k: elements along K of a step that is not deep.
+        turns: whether groups may take turns.
     """
     left, right = ("BLOCK_N", "BLOCK_M") if swapped else ("BLOCK_M", "BLOCK_N")
     deep = tuple(width for width in WIDTHS if width <= MOST_DEEP_COLUMNS)
-    one = {**choices, "BLOCK_K": (64,)}
+    together: dict[str, tuple[Value, ...]] = {"PINGPONG": (False,)} if turns else {}
+    one = {**choices, "BLOCK_K": (block_k,), "WIDE": (False, True), **together}
     for rows in ROWS:
-        groups = tuple(groups for groups in (1, 2, 3) if divides(rows, groups))
-        yield {**one, left: (rows,), "GROUPS": groups, "WIDE": (False, True), "PINGPONG": (False,)}
-        if may_take_turns(rows, 1):
-            yield {**one, left: (rows,), "GROUPS": (1,), "WIDE": (False, True), "PINGPONG": (True,)}
-    small = {left: (64,), right: deep, "BLOCK_K": (128,), "GROUPS": (1,), "WIDE": (False,), "PINGPONG": (False,)}
-    yield {**one, **small}
+        yield {**one, left: (rows,), "GROUPS": tuple(groups for groups in (1, 2, 3) if divides(rows, groups))}
+        if turns and may_take_turns(rows, 1):
+            yield {**one, left: (rows,), "GROUPS": (1,), "PINGPONG": (True,)}
+    yield {**one, left: (64,), right: deep, "BLOCK_K": (2 * block_k,), "GROUPS": (1,), "WIDE": (False,)}
 
 
 def tile_of_roles(problem: Problem, config: Mapping[str, Any]) -> Roles:

@@ -13,6 +13,7 @@ import pytest
 import torch
 from forks import printed
 from helpers import A100, B200, H200, possible
+from placed import At
 from torch import Tensor
 from torch.nn import functional
 
@@ -22,9 +23,8 @@ from tuner.kernels.conv2d.copies import convolved, copy_of
 from tuner.kernels.conv2d.layer import MOST_ROWS, filters_at_once, layer, steps
 from tuner.kernels.conv2d.patches import Patch, count, has_view, outputs, patches, view
 from tuner.kernels.conv2d.space import patch_of, tile_count
-from tuner.kernels.spec import Config, Launch, Operand, Problem
+from tuner.kernels.spec import Config, Launch, Problem
 from tuner.measure import check, tensors
-from tuner.measure.stand_ins import StandIn
 from tuner.search.space import feasible
 
 KERNEL = catalog.load("conv2d")
@@ -215,17 +215,6 @@ class TestResults:
         values = inputs(asked)
         run(asked, {"BLOCK_K": 16}, values)
         assert not wrong(asked, values)
-
-
-class At(StandIn):
-    """A stand-in at an address."""
-
-    def __init__(self, operand: Operand, address: int) -> None:
-        super().__init__(operand)
-        self._address = address
-
-    def data_ptr(self) -> int:
-        return self._address
 
 
 def launched(asked: Problem, knobs: Mapping[str, Any], address: int = 0) -> Launch:

@@ -132,7 +132,7 @@ def test_windows_are_loaded_two_elements_at_once_to_the_registers_of_the_product
     ],
 )
 def test_programs_of_a_default_leave_each_multiprocessor_several(sizes: dict[str, object], in_turn: int) -> None:
-    """Of 1, 4, 8 and 16 tiles a program, these were the fastest on an H200 (2026-11-30)."""
+    """The fastest numbers of tiles for each program, among 1, 4, 8 and 16 (H200, 2026-11-30)."""
     found = KERNEL.default_config(KERNEL.signature.problem({"dtype": "bf16", **sizes}), H200.limits)
     assert (found["VARIANT"], found["GROUP_M"]) == ("direct", in_turn)
 

@@ -15,13 +15,14 @@ from compiled_gemm import of_variant
 from forks import printed
 from gluon_on_cpu import NUMPY, run
 from helpers import A100, B200, H200
+from placed import At
 
 from tuner import catalog
 from tuner.kernels.conv2d.alternatives import SETTINGS, AlternativesSettings, alternative
 from tuner.kernels.conv2d.default import by_cost
 from tuner.kernels.conv2d.estimate import estimate
 from tuner.kernels.shared.wide_wgmma import is_kept
-from tuner.kernels.spec import Config, Launch, Limits, Operand, Problem
+from tuner.kernels.spec import Config, Launch, Limits, Problem
 from tuner.measure.stand_ins import StandIn
 from tuner.search.space import feasible
 
@@ -120,17 +121,6 @@ class TestSpace:
     def test_they_are_for_hopper(self) -> None:
         asked = problem(32, 128, 28, 28, 128)
         assert [bool(products(asked, card.limits)) for card in (H200, A100, B200)] == [True, False, False]
-
-
-class At(StandIn):
-    """A stand-in at an address."""
-
-    def __init__(self, operand: Operand, address: int) -> None:
-        super().__init__(operand)
-        self._address = address
-
-    def data_ptr(self) -> int:
-        return self._address
 
 
 def launched(asked: Problem, config: Config, address: int = 0) -> Launch:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from helpers import A100, B200, H200, RTX_4090, drawn
+from placed import At
 
 from tuner import catalog
 from tuner.errors import UsageError
@@ -36,17 +37,6 @@ def inputs(problem: Problem) -> dict[str, torch.Tensor]:
     tensors.draw(operands, values, seed=1)
     tensors.poison(operands, values)
     return values
-
-
-class At(StandIn):
-    """A stand-in at an address."""
-
-    def __init__(self, operand: Operand, address: int) -> None:
-        super().__init__(operand)
-        self._address = address
-
-    def data_ptr(self) -> int:
-        return self._address
 
 
 def launched(

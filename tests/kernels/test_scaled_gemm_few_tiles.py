@@ -111,7 +111,7 @@ def test_few_tiles_are_those_of_the_least_estimate(asked: Problem, expected: dic
 
 
 def test_all_that_are_estimated_run_at_once_on_half_of_the_card_or_more() -> None:
-    """Of 64 x 33792 x 4096, four programs of 32 x 128 a multiprocessor would be in two rounds."""
+    """Tiles of 32 x 128 of 64 x 33792 x 4096, four programs for each multiprocessor, would take two rounds."""
     for asked in (problem(64, 2 * 132 * 128, 4096), problem(90, 5632, 1024, scales="block"), problem(26, 1152, 2304)):
         found = list(at_once(asked, H200.limits))
         assert found
