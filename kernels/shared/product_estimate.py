@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from tuner.kernels.shared.overlapped import overlapped
 from tuner.kernels.shared.roles import Roles, walked_together
 from tuner.kernels.shared.tiling import ALIGNED_BYTES
 from tuner.kernels.spec import Cost, Limits, cdiv
@@ -409,12 +410,6 @@ class _Estimate:
 
     def _overlapped(self, *parts: float) -> float:
         return overlapped(self._c.sharpness, *parts)
-
-
-def overlapped(sharpness: float, *parts: float) -> float:
-    """Return the time of parts that overlap: that of the longest, and more the closer others come to it."""
-    most = max(parts)
-    return most * sum((part / most) ** sharpness for part in parts) ** (1 / sharpness) if most else 0.0
 
 
 _PEAK_BYTES = {8: 2048, 9: 4096, 10: 8192}

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from math import log2
 from typing import Any
 
+from tuner.kernels.shared.overlapped import overlapped
 from tuner.kernels.shared.windows import Windows
 from tuner.kernels.shared.windows_launch import UNROLLED_ROWS, tiles, vectors
 from tuner.kernels.spec import Limits, cdiv
@@ -142,7 +143,8 @@ def estimate(
     held = _programs_held(each.registers * repeats, warps, limits)
     waves = programs / (sm_count * held)
     wait = c.row_us * (each.rows - 1) + c.instruction_cycles * issue + c.own * (moved + transferred)
-    parts = (
+    return c.start_us + overlapped(
+        c.sharpness,
         (1.0 if waves <= 1 else waves + c.last_wave) * wait,
         programs * warps * issue / 4 / sm_count,
         programs * moved / sm_count,
@@ -150,8 +152,6 @@ def estimate(
         _image_bytes(found) / memory / 1e3 * (1 + c.gaps * log2(_far(found, config, gaps, along))),
         programs * c.program_us,
     )
-    together: float = sum(part**c.sharpness for part in parts) ** (1 / c.sharpness)
-    return c.start_us + together
 
 
 def program_bytes(found: Windows, config: Mapping[str, Any]) -> tuple[float, float]:
