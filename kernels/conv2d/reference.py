@@ -14,24 +14,6 @@ def precision(problem: Problem) -> Value:
     return dict(problem.attributes).get("precision", "ieee")
 
 
-def convolved(problem: Problem, x: Any, weight: Any, bias: Any) -> Any:
-    """Return what torch computes. fp32 products are in tf32 only if the problem says so."""
-    import torch
-
-    found = layer(problem)
-    pairs = {
-        name: (getattr(found.rows, name), getattr(found.columns, name)) for name in ("stride", "padding", "dilation")
-    }
-    if x.dtype != torch.float32:
-        return torch.nn.functional.conv2d(x, weight, bias, **pairs)
-    setting = torch.backends.cudnn.conv
-    before, setting.fp32_precision = setting.fp32_precision, precision(problem)
-    try:
-        return torch.nn.functional.conv2d(x, weight, bias, **pairs)
-    finally:
-        setting.fp32_precision = before
-
-
 def activated(problem: Problem, x: Any) -> Any:
     """Return torch's activation of x."""
     import torch
@@ -42,16 +24,45 @@ def activated(problem: Problem, x: Any) -> Any:
 
 
 def reference(problem: Problem, tensors: Mapping[str, Any], rows: slice) -> Mapping[str, Any]:
-    """Return the convolution of some images in fp64."""
-    x, weight = tensors["x"][rows].double(), tensors["weight"].double()
+    """Return the convolution of some images in fp64.
+
+    The zeros around an image are multiplied too, so infinite filters give NaN there. cuDNN leaves them out at some
+    sizes.
+    """
+    import torch
+
+    found = layer(problem)
+    around = [each.padding for each in (found.columns, found.rows) for _ in range(2)]
+    x = torch.nn.functional.pad(tensors["x"][rows].double(), around)
     bias = tensors["bias"].double() if problem["bias"] else None
-    return {"out": activated(problem, convolved(problem, x, weight, bias))}
+    out = torch.nn.functional.conv2d(x, tensors["weight"].double(), bias, **_by_axis(problem, "stride", "dilation"))
+    return {"out": activated(problem, out)}
 
 
 def vendor(problem: Problem, tensors: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Run `torch.nn.functional.conv2d`, which calls cuDNN, and torch's activation."""
-    out = convolved(problem, tensors["x"], tensors["weight"], tensors.get("bias"))
+    """Run `torch.nn.functional.conv2d`, which calls cuDNN, and torch's activation.
+
+    fp32 products are in tf32 only if the problem says so.
+    """
+    import torch
+
+    setting = torch.backends.cudnn.conv
+    before = setting.fp32_precision
+    if problem.dtype == "fp32":
+        setting.fp32_precision = precision(problem)
+    try:
+        out = torch.nn.functional.conv2d(
+            tensors["x"], tensors["weight"], tensors.get("bias"), **_by_axis(problem, "stride", "padding", "dilation")
+        )
+    finally:
+        setting.fp32_precision = before
     return {"out": activated(problem, out)}
+
+
+def _by_axis(problem: Problem, *names: str) -> dict[str, tuple[int, int]]:
+    """Return arguments of torch's convolution, each for rows and columns."""
+    found = layer(problem)
+    return {name: (getattr(found.rows, name), getattr(found.columns, name)) for name in names}
 
 
 def rounding(problem: Problem) -> float:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tuner import ops
+from tuner import catalog, ops
 
 pytestmark = pytest.mark.gpu
 INDUCTOR_WARNS = pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
@@ -42,6 +42,20 @@ def close(found: Tensor, expected: Tensor) -> bool:
     """Return whether a result is off by two roundings of its largest value at most; tf32 rounds to 10 bits."""
     step = torch.finfo(found.dtype).eps if found.dtype != torch.float32 else 2.0**-9
     return found.shape == expected.shape and bool((found - expected).abs().max() <= 2 * step * expected.abs().max())
+
+
+def test_infinite_filters_meet_the_zeros_around_an_image_as_in_the_reference() -> None:
+    """cuDNN's fp64 convolution, which the reference was, leaves these products out."""
+    kernel = catalog.load("conv2d")
+    sizes = {"B": 4, "C": 3, "H": 224, "W": 20, "O": 480, "R": 3, "S": 3, "padding_h": 1, "padding_w": 1}
+    problem = kernel.signature.problem({**sizes, "dtype": "bf16"})
+    x, weight = drawn((4, 3, 224, 20), torch.bfloat16), drawn((480, 3, 3, 3), torch.bfloat16)
+    weight[71, 0, 0, 0] = torch.inf
+    found = ops.conv2d(x, weight, padding=1)
+    expected = kernel.reference(problem, {"x": x, "weight": weight}, slice(None))["out"]
+    assert found[0, 71, 0, 0].isnan()
+    assert torch.equal(found.isnan(), expected.isnan())
+    assert torch.equal(found.isinf(), expected.isinf())
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
