@@ -22,6 +22,8 @@ class SpaceSettings:
     """Number of waves of programs up to which keys are split further."""
     workspace_bytes: int = 2**30
     """Most bytes of the sums of split keys."""
+    stages_of_pages: tuple[int, ...] = (1, 2, 3, 5)
+    """Stages of keys in pages. Four compile to the same instructions as three (Triton 3.6, 3.7)."""
     heads_of_roles: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
     """Choices of the number of heads that share a tile if warps have roles; each has as many rows."""
 
@@ -104,12 +106,21 @@ def shared_bytes(problem: Problem, config: Mapping[str, Any], limits: Limits) ->
     """Return the shared memory that the kernel which reads through pointers takes, at most.
 
     wgmma reads its operands from shared memory, so that the block in use stays there beside those in flight; older
-    instructions copy it to registers first and need one buffer less. The place of a block in pages is read a stage
-    before the block.
+    instructions copy it to registers first and need one buffer less.
     """
-    buffers = config["num_stages"] - (0 if on_wgmma(config, limits) else 1) - (1 if paged(problem) else 0)
+    buffers = blocks_held(problem, config) - (0 if on_wgmma(config, limits) else 1)
     row_bytes = config["BLOCK_M"] * head_width(problem) * itemsize(problem.dtype)
     return max(1, buffers) * stage_bytes(problem, config) + row_bytes
+
+
+def blocks_held(problem: Problem, config: Mapping[str, Any]) -> int:
+    """Return the blocks in use and in flight of the kernel that reads through pointers.
+
+    The place of a block in pages is read before the block, and Triton gives each of these two loads half of the stages
+    after the second.
+    """
+    stages = int(config["num_stages"])
+    return 1 + cdiv(stages - 2, 2) if paged(problem) and stages > 2 else stages
 
 
 def on_wgmma(config: Mapping[str, Any], limits: Limits) -> bool:
@@ -125,6 +136,7 @@ def tiles_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bo
         block_m * (wide + block_n) <= SETTINGS.registers_per_thread * threads
         and (on_wgmma(config, limits) or block_n * wide <= SETTINGS.operands_per_thread * threads)
         and threads <= block_m * block_n // 8  # each thread has some scores
+        and (not paged(problem) or config["num_stages"] in SETTINGS.stages_of_pages)
         and shared_bytes(problem, config, limits) <= limits.shared_bytes
     )
 

@@ -19,6 +19,7 @@ from tuner.kernels.attention.sequences import pairs
 from tuner.kernels.spec import Config, Problem
 from tuner.measure import tensors
 from tuner.measure.bounds import within
+from tuner.search.space import feasible
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning"),
@@ -136,6 +137,38 @@ def test_warps_with_roles_compile_for_pages_and_split_keys() -> None:
     """The default of dense sequences is compiled with those of the other ops."""
     code = dedent(COMPILE).format(tests=str(Path(__file__).parents[1]))
     assert printed(code).splitlines()[-1].startswith("ok ")
+
+
+SHARED = """
+    import sys
+    sys.path.insert(0, {tests!r})
+    from helpers import H200
+    from tuner import catalog
+    from tuner.kernels.attention.space import shared_bytes
+    from tuner.measure.compile import compile_config
+
+    kernel = catalog.load("attention")
+    sizes = {{"B": 1, "H": 28, "G": 4, "M": 256, "N": 4160, "D": 128, "causal": True, "page": 64}}
+    problem = kernel.signature.problem(sizes)
+    tile = {{"VARIANT": "tiles", "BLOCK_M": 64, "BLOCK_N": 64, "num_warps": 4}}
+    for stages in (2, 3, 5):
+        config = kernel.signature.config({{**tile, "num_stages": stages}})
+        assert kernel.valid(problem, config, H200.limits)
+        compiled = compile_config(kernel, problem, config, H200.limits)
+        print(compiled.shared_bytes - shared_bytes(problem, config, H200.limits))
+"""
+
+
+def test_blocks_of_pages_take_the_stated_shared_memory() -> None:
+    """Beside them are the places of blocks, 1 KB."""
+    code = dedent(SHARED).format(tests=str(Path(__file__).parents[1]))
+    assert [0 <= int(line) <= 1024 for line in printed(code).splitlines()[-3:]] == [True] * 3
+
+
+def test_a_fourth_stage_of_pages_is_not_searched() -> None:
+    given = problem(M=256, N=4096, H=4, G=4, D=128, page=64)
+    space = [each for each in feasible(KERNEL, given, H200.limits) if each["VARIANT"] == "tiles"]
+    assert {each["num_stages"] for each in space} == {1, 2, 3, 5}
 
 
 def test_pairs_are_counted_as_the_mask_has_them() -> None:
