@@ -186,13 +186,16 @@ def persistent_can(problem: Problem, config: Mapping[str, Any], limits: Limits) 
     """Return whether the persistent kernel can run a config."""
     tile = config["BLOCK_M"] * config["BLOCK_N"]
     store_bytes = tile // config["STORES"] * itemsize(problem.dtype)
+    # Warps side by side hold columns of their own, so the sums of both halves change threads through shared memory.
+    side_by_side = config["STORES"] == 2 and 16 * config["num_warps"] > config["BLOCK_M"]
+    exchanged_bytes = tile // 2 * 4 if side_by_side else 0
     return (
         descriptors_can(problem, config, limits)
         and accumulators_fit(problem, config, limits)
         and on_tensor_cores(problem)
         # A tile is stored in halves to leave room for another stage.
         and (config["STORES"] == 1 or tile >= 128 * 128)
-        and config["num_stages"] * stage_bytes(problem, config) + store_bytes <= limits.shared_bytes
+        and config["num_stages"] * stage_bytes(problem, config) + store_bytes + exchanged_bytes <= limits.shared_bytes
     )
 
 

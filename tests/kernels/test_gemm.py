@@ -105,6 +105,14 @@ def test_of_fewer_tiles_than_programs_a_program_leaves_one_piece_at_most_and_tha
             assert first == 0 or (before[0][0], before[0][2]) == (tile, first)
 
 
+@pytest.mark.parametrize(("warps", "stages"), [(4, 5), (8, 4)])
+def test_halves_that_change_threads_take_shared_memory(warps: int, stages: int) -> None:
+    """Compiled with eight warps, 64 x 256 takes 253,992 bytes with five stages: the sums of a half are exchanged."""
+    space = of_variant("persistent", problem(M=512, N=4096, K=4096), H200.limits)
+    tile = {"BLOCK_M": 64, "BLOCK_N": 256, "BLOCK_K": 64, "STORES": 2, "num_warps": warps}
+    assert max(each["num_stages"] for each in space if tile.items() <= each.items()) == stages
+
+
 def test_tiles_of_one_step_are_not_shared() -> None:
     assert not of_variant("stream_k", problem(M=5120, N=5120, K=64), H200.limits)
 
