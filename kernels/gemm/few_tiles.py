@@ -29,6 +29,11 @@ class FewTilesSettings:
     """Most programs for each multiprocessor."""
     gain: float = 1.06
     """Least speedup over the config found so far for which slices of tiles are used; by estimates with margins."""
+    few_rows: int = 16
+    """Rows, or columns, up to which `few_rows_gain` takes the place of `gain`."""
+    few_rows_gain: float = 1.3
+    """Slices of four products that were estimated 1.1 to 1.25 times as fast took 1.02 to 1.06 times as long, those of
+    three that were estimated 1.4 to 1.75 times as fast 0.82 to 0.95 times (H200, 2026-11-30)."""
     sides: tuple[int, ...] = (16, 32, 64, 128)
     """Rows and columns of a tile."""
     depths: tuple[int, ...] = (64, 128, 256)
@@ -61,7 +66,9 @@ def of_few_tiles(
         least = min(max(slices for slices, _ in cut), problem["K"] // settings.exact_slice)
     costs = [(cost(problem, config, limits), config) for slices, config in cut if slices >= least]
     us, fastest = min(costs, key=itemgetter(0))
-    return fastest if least > 2 or us * settings.gain < cost(problem, found, limits) else found
+    has_few_rows = min(problem["M"], problem["N"]) <= settings.few_rows
+    gain = settings.few_rows_gain if has_few_rows else settings.gain
+    return fastest if least > 2 or us * gain < cost(problem, found, limits) else found
 
 
 _SLICES = tuple(int(str(slices)) for slices in VARIANTS["tiles"]["SPLIT_K"])

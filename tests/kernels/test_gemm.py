@@ -150,6 +150,7 @@ def test_few_rows_or_columns_need_no_tensor_cores(values: dict[str, object], the
         ({"M": 2, "N": 4096, "K": 4096, "layout": "nt"}, {"BLOCK_M": 2, "BLOCK_N": 2, "BLOCK_K": 2048, "num_warps": 2}),
         ({"M": 2, "N": 4096, "K": 3072, "layout": "nt"}, {"BLOCK_M": 2, "BLOCK_N": 2, "BLOCK_K": 1024, "num_warps": 2}),
         ({"M": 3, "N": 4096, "K": 4096, "layout": "nt"}, {"BLOCK_M": 4, "BLOCK_N": 4, "BLOCK_K": 512, "num_warps": 2}),
+        ({"M": 4, "N": 5184, "K": 1024, "layout": "nt"}, {"BLOCK_M": 4, "BLOCK_N": 4, "BLOCK_K": 512, "num_warps": 2}),
     ],
 )
 def test_a_matrix_times_a_vector_goes_without_tensor_cores_unless_tuned(
@@ -161,10 +162,16 @@ def test_a_matrix_times_a_vector_goes_without_tensor_cores_unless_tuned(
 
 
 @pytest.mark.parametrize(
-    "values", [{"M": 1, "N": 4096, "K": 512}, {"M": 1, "N": 1, "K": 4096}, {"M": 2, "N": 4096, "K": 4096}]
+    "values",
+    [
+        {"M": 1, "N": 4096, "K": 512},
+        {"M": 1, "N": 1, "K": 4096},
+        {"M": 2, "N": 4096, "K": 4096},
+        {"M": 3, "N": 6352, "K": 20480, "layout": "nt"},
+    ],
 )
-def test_other_products_with_few_rows_take_tiles_unless_tuned(values: dict[str, object]) -> None:
-    assert KERNEL.default(problem(**values), H200.limits)["VARIANT"] in ("tiles", "persistent")
+def test_other_products_with_few_rows_take_tensor_cores_unless_tuned(values: dict[str, object]) -> None:
+    assert KERNEL.default(problem(**values), H200.limits)["VARIANT"] in ("tiles", "persistent", "streamed")
 
 
 @pytest.mark.parametrize(
