@@ -200,6 +200,11 @@ def config(**values: Any) -> Config:
     return KERNEL.default_config(given, H200.limits)
 
 
+def test_many_rows_of_pages_have_three_blocks_of_keys() -> None:
+    found = config(B=4, H=40, G=8, M=16, N=32768, D=128, causal=True, page=256)
+    assert (found["VARIANT"], found["BLOCK_M"], found["num_stages"]) == ("tiles", 128, 5)
+
+
 def test_the_default_packs_heads_and_fills_the_card_with_shares() -> None:
     decode = config(B=1, M=1, N=131072, page=16)
     assert decode["PACK"]
