@@ -1,4 +1,4 @@
-"""Problems and configs of gemm, and what they compile to for Hopper, without a GPU."""
+"""Problems and configs of products, and what they compile to for Hopper, without a GPU."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COMPILE = """
     import sys, triton
     from dataclasses import replace
     from triton.backends.compiler import GPUTarget
-    from tuner.kernels.gemm import KERNEL
+    from tuner import catalog
     from tuner.measure.stand_ins import StandIn
     sys.path.insert(0, {tests!r})
     from helpers import H200
@@ -39,27 +39,35 @@ COMPILE = """
         def get_current_target(self): return GPUTarget("cuda", 90, 32)
 
     triton.runtime.driver.set_active(Driver())
-    problem, config = KERNEL.signature.problem({problem!r}), KERNEL.signature.config({config!r})
-    assert KERNEL.valid(problem, config, H200.limits), config
-    operands = dict(KERNEL.tensors(problem, config, H200.limits))
+    kernel = catalog.load({op!r})
+    problem, config = kernel.signature.problem({problem!r}), kernel.signature.config({config!r})
+    assert kernel.valid(problem, config, H200.limits), config
+    operands = dict(kernel.tensors(problem, config, H200.limits))
     if {apart!r}:
         operands["a"] = replace(operands["a"], strides=({apart!r}, 1))
     tensors = {{name: StandIn(operand) for name, operand in operands.items()}}
-    (launch,) = KERNEL.launch(problem, config, tensors)
+    (launch,) = kernel.launch(problem, config, tensors)
     print(launch.fn.warmup(*launch.args, grid=launch.grid, **launch.kwargs).asm[{form!r}])
 """
 
 
-def compiled(values: Mapping[str, object], config: Mapping[str, object], form: str, apart: int | None = None) -> str:
+def compiled(
+    values: Mapping[str, object],
+    config: Mapping[str, object],
+    form: str,
+    apart: int | None = None,
+    op: str = "gemm",
+) -> str:
     """Compile for Hopper in a fork of its own, since a process has one target.
 
     Args:
         form: "ptx", or "ttgir" for what Triton makes of it before.
         apart: elements from one row of a to the next.
     """
-    full = {"STORES": 1, "SPLIT_K": 1, "GROUP_M": 1, "num_warps": 4, **config}
-    given = {"tests": str(Path(__file__).parent), "problem": values, "config": full, "form": form, "apart": apart}
-    return printed(dedent(COMPILE).format(**given))
+    own = {"STORES": 1} if op == "gemm" else {}
+    full = {**own, "SPLIT_K": 1, "GROUP_M": 1, "num_warps": 4, **config}
+    given = {"op": op, "problem": values, "config": full, "form": form, "apart": apart}
+    return printed(dedent(COMPILE).format(tests=str(Path(__file__).parent), **given))
 
 
 def ptx(values: Mapping[str, object], **config: object) -> str:

@@ -206,7 +206,8 @@ class Program:
             "wide_wgmma": SimpleNamespace(
                 zeros_of=lambda tensors, width, depth: (tensor(np.zeros((64, tensors * width), np.float32)),),
                 first_byte=lambda: 0,
-                added=self.wide_products,
+                added=self.wide_sums,
+                products=self.wide_products,
                 completed=lambda sums: (self.finished_products(0, list(sums)),),
                 stacked=self.stacked,
             ),
@@ -264,19 +265,27 @@ class Program:
             self.own.products.pop(0)()
         return deps[0] if len(deps) == 1 else tuple(deps)
 
-    def wide_products(self, sums: Any, left: int, right: int, blocks: int, dtype: Dtype) -> Any:
-        """Issue products of blocks of 64 rows; their sums are side by side."""
-        depth, columns = 128 // np.dtype(dtype.numpy).itemsize, sums[0].shape[1] // blocks
+    def wide_sums(self, sums: Any, left: int, right: int, blocks: int, dtype: Dtype) -> Any:
+        """Issue products of blocks of 64 rows, added to their sums, which are side by side."""
+        found = self.wide(sums[0], left, right, blocks, sums[0].shape[1] // blocks, dtype)
+        self.finished_products(1, [None])
+        return found
+
+    def wide_products(self, left: int, right: int, tensors: int, width: int, depth: int, dtype: Dtype) -> Any:
+        """Issue products of 64 rows."""
+        return self.wide(np.float32(0), left, right, 1, tensors * width, dtype)
+
+    def wide(self, sums: Any, left: int, right: int, blocks: int, columns: int, dtype: Dtype) -> Any:
+        depth = 128 // np.dtype(dtype.numpy).itemsize
         b = Memory(self.raw, right, dtype, [columns, depth]).permute((1, 0))
         a = Memory(self.raw, left, dtype, [blocks * 64, depth])
-        result = tensor(np.zeros(sums[0].shape, np.float32))
+        result = tensor(np.zeros((64, blocks * columns), np.float32))
 
         def multiply() -> None:
             products = a.values.astype(np.float32) @ b.values.astype(np.float32)
-            result[...] = sums[0] + np.concatenate(np.split(products, blocks), axis=1)
+            result[...] = sums + np.concatenate(np.split(products, blocks), axis=1)
 
         self.own.products.append(multiply)
-        self.finished_products(1, [None])
         return (result,)
 
     def stacked(self, sums: Any, first: int, of: int, blocks: int, depth: int) -> Any:

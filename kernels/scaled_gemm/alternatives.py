@@ -11,7 +11,7 @@ from tuner.kernels.scaled_gemm.space import BLOCK, BLOCK_COLUMNS, VARIANTS, is_p
 from tuner.kernels.shared.first_cost import LikelyTile, least, likely_tiles, may_choose, slices_margin
 from tuner.kernels.shared.product_estimate import COEFFICIENTS
 from tuner.kernels.shared.product_rows import unaligned
-from tuner.kernels.shared.roles import MOST_DEEP_COLUMNS, parts
+from tuner.kernels.shared.roles import HELD, MOST_DEEP_COLUMNS, parts
 from tuner.kernels.spec import Limits, Problem, Value
 
 
@@ -34,18 +34,24 @@ def alternative(problem: Problem, rules: Mapping[str, Value], limits: Limits) ->
 
 def _plausible(problem: Problem, limits: Limits) -> Iterator[Mapping[str, Value]]:
     """Yield the configs of the tiles with the least first cost. Some are not feasible."""
-    promoted, cycles = is_promoted(problem), 0.0
-    if promoted:
-        cycles = COEFFICIENTS.promoted_cycles + (COEFFICIENTS.scaled_cycles if problem["scales"] == "block" else 0.0)
+    promoted, of_blocks = is_promoted(problem), problem["scales"] == "block"
+    cycles = COEFFICIENTS.promoted_cycles + (COEFFICIENTS.scaled_cycles if of_blocks else 0.0)
+
+    def promotion(rows: int, groups: int, width: int) -> float:
+        is_whole = not of_blocks and rows == 64 * groups and width <= HELD[groups]
+        return cycles * (1 if is_whole else len(parts(width, 128)))
 
     def may_run(tile: LikelyTile) -> bool:
-        return problem["scales"] == "tensor" or (not tile.swapped and tile.width in BLOCK_COLUMNS)
+        return not of_blocks or (not tile.swapped and tile.width in BLOCK_COLUMNS)
 
     for tile in likely_tiles(
-        problem, limits, VARIANTS["specialized"]["SPLIT_K"], promoted_cycles=cycles, may_run=may_run
+        problem,
+        limits,
+        VARIANTS["specialized"]["SPLIT_K"],
+        promotion=promotion if promoted else None,
+        may_run=may_run,
     ):
-        composed = len(parts(tile.width)) > 1
-        wide = composed and not promoted
+        wide = len(parts(tile.width, 128 if promoted else 256)) > 1
         deep = not promoted and tile.rows == 64 and tile.width <= MOST_DEEP_COLUMNS
         for depth, is_wide in product((BLOCK, 2 * BLOCK) if deep else (BLOCK,), (True, False) if wide else (False,)):
             if depth == BLOCK or not is_wide:

@@ -49,6 +49,10 @@ _PINGPONG = tuple((swapped, rows, 1) for swapped, rows in product((False, True),
 """Those of tiles that two groups take in turn."""
 
 
+Promotion = Callable[[int, int, int], float]
+"""Cycles in which sums leave the tensor cores in each step, by the tile: rows of the left factor, groups, and width."""
+
+
 class LikelyTile(NamedTuple):
     """A tile of warps with roles and its first cost; tiles are ordered by that."""
 
@@ -86,7 +90,7 @@ def likely_tiles(
     limits: Limits,
     slices: Iterable[Value],
     *,
-    promoted_cycles: float = 0.0,
+    promotion: Promotion | None = None,
     pingpong: bool = False,
     may_run: Callable[[LikelyTile], bool] = lambda tile: True,
     settings: FirstCostSettings = SETTINGS,
@@ -95,13 +99,13 @@ def likely_tiles(
 
     Args:
         slices: choices for the slices along K.
-        promoted_cycles: cycles in which sums leave the tensor cores in each step; 0 if they stay.
+        promotion: cycles in which sums leave the tensor cores in each step; None if they stay.
         pingpong: whether two groups may take tiles in turn.
         may_run: returns False for tiles that the kernel never has; they are left out first.
     """
     choices = tuple(int(str(choice)) for choice in slices)
     found = chain(
-        _tiles(problem, limits, choices, promoted_cycles, settings),
+        _tiles(problem, limits, choices, promotion, settings),
         _pingpong_tiles(problem, limits, settings) if pingpong else (),
     )
     return sorted(filter(may_run, found))[: settings.tiles]
@@ -124,7 +128,7 @@ def likely_configs(problem: Problem, limits: Limits, slices: Iterable[Value]) ->
 
 def _pingpong_tiles(problem: Problem, limits: Limits, settings: FirstCostSettings) -> Iterator[LikelyTile]:
     """Yield tiles that two groups take in turn: only the last one's store is not hidden."""
-    for tile in _tiles(problem, limits, (1,), 0.0, settings, _PINGPONG):
+    for tile in _tiles(problem, limits, (1,), None, settings, _PINGPONG):
         if tile.waves > 1:
             store = tile.rows * tile.width * 2 / settings.stored_bytes
             yield tile._replace(cycles=tile.cycles - (tile.waves - 1) * store, pingpong=True)
@@ -134,7 +138,7 @@ def _tiles(
     problem: Problem,
     limits: Limits,
     choices: tuple[int, ...],
-    promoted_cycles: float,
+    promotion: Promotion | None,
     settings: FirstCostSettings,
     shapes: Iterable[tuple[bool, int, int]] = _SHAPES,
 ) -> Iterator[LikelyTile]:
@@ -151,9 +155,8 @@ def _tiles(
                 break
             tiles = high * cdiv(right, width)
             step = rows * width * settings.step_bytes / settings.products
-            if promoted_cycles:
-                added = (step + rows * width / settings.added) / groups + promoted_cycles * len(parts(width, 128))
-                step = max(step, added)
+            if promotion is not None:
+                step = max(step, (step + rows * width / settings.added) / groups + promotion(rows, groups, width))
             loaded = (min(rows, left) + min(width, right)) * settings.step_bytes / settings.loaded_bytes
             for slices in choices:
                 if slices > 1 and not fills_one_wave(tiles * slices, limits):

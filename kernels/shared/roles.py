@@ -70,7 +70,7 @@ class Roles:
 
     `rows` are those that one group multiplies. `element` and `stored` are the bytes of an element of the factors and of
     the output. `scale_bytes` are those of a row of the left factor, of which each stage has a scale. If `promoted`,
-    products leave the tensor cores in each step, 128 columns at a time, and are added by threads.
+    products leave the tensor cores in each step, 128 columns at a time or all if `wide`, and are added by threads.
     """
 
     groups: int
@@ -95,7 +95,8 @@ class Roles:
     @property
     def held(self) -> int:
         """Number of sums and products that each thread holds."""
-        return self.rows * (self.columns + (self.parts[0] if self.promoted else 0)) // 128
+        multiplied = (self.columns if self.wide else self.parts[0]) if self.promoted else 0
+        return self.rows * (self.columns + multiplied) // 128
 
     @property
     def all_groups(self) -> int:
@@ -145,8 +146,12 @@ class Roles:
 
     @property
     def can_be_wide(self) -> bool:
-        """True if products by PTX of all columns are another way to compute the tile, in steps of 128 bytes along K."""
-        return len(self.parts) > 1 and self.block_k * self.element == 128 and not self.promoted
+        """True if products by PTX of all columns are another way to compute the tile, in steps of 128 bytes along K.
+
+        If they leave the tensor cores, they are those of 64 rows, without scales.
+        """
+        whole = len(self.parts) > 1 and self.block_k * self.element == 128
+        return whole and not (self.promoted and (self.rows > 64 or self.scale_bytes > 0))
 
     def compiled_in(self, slots: int) -> dict[str, int]:
         """Return what the kernel is compiled with."""

@@ -93,11 +93,51 @@ def summed_wide(
         mbarrier.arrive(issued)
     sums = wide_wgmma.completed(sums)
     mbarrier.arrive(free.index(last))
+    return in_parts(sums, PARTS, BLOCKS, DEPTH), stage, phase
+
+
+@gluon.jit
+def in_parts(sums, PARTS: gl.constexpr, BLOCKS: gl.constexpr, DEPTH: gl.constexpr):
+    """Return the sums of each part, of all columns side by side."""
+    WIDTH: gl.constexpr = width(PARTS, count(PARTS) - 1)
     found = ()
     for part in gl.static_range(count(PARTS)):
         of_part = wide_wgmma.stacked(sums, before(PARTS, part) // WIDTH, width(PARTS, part) // WIDTH, BLOCKS, DEPTH)
         found = found + (of_part,)
-    return found, stage, phase
+    return found
+
+
+@gluon.jit
+def summed_wide_in_registers(
+    a_tiles, free, full, stage, phase, steps,
+    GROUP: gl.constexpr, GROUPS: gl.constexpr, ROWS: gl.constexpr, PARTS: gl.constexpr, STAGES: gl.constexpr,
+    DEPTH: gl.constexpr,
+):  # fmt: skip
+    """Return the sums of 8-bit floats over some steps, which threads add up, and the stage and parity after them.
+
+    As `summed_in_registers`, but one wgmma multiplies all columns, so a group waits once in a step.
+    """
+    COLUMNS: gl.constexpr = before(PARTS, count(PARTS))
+    WIDTH: gl.constexpr = width(PARTS, count(PARTS) - 1)
+    TENSORS: gl.constexpr = COLUMNS // WIDTH
+    sums = wide_wgmma.zeros_of(TENSORS, WIDTH, DEPTH)
+    left = wide_wgmma.first_byte() + GROUP * ROWS * 128
+    right = wide_wgmma.first_byte() + STAGES * GROUPS * ROWS * 128
+    mbarrier.wait(full.index(stage), phase)
+    for nth in range(steps):
+        read = stage
+        products = wide_wgmma.products(
+            left + read * (GROUPS * ROWS * 128), right + read * (COLUMNS * 128), TENSORS, WIDTH, DEPTH, a_tiles.dtype
+        )
+        stage, phase = after(stage, phase, STAGES)
+        mbarrier.wait(full.index(stage), phase, pred=nth + 1 < steps)
+        products = wide_wgmma.completed(products)
+        added = ()
+        for nth_tensor in gl.static_range(len(sums)):
+            added = added + (sums[nth_tensor] + products[nth_tensor],)
+        sums = wide_wgmma.completed(added)  # before more products are issued, so that registers hold those of one step
+        mbarrier.arrive(free.index(read))
+    return in_parts(sums, PARTS, 1, DEPTH), stage, phase
 
 
 @gluon.jit

@@ -31,7 +31,13 @@ from tuner.kernels.shared.products import corner_of, inside
 from tuner.kernels.shared.roles import MOST_PARTS, Roles
 from tuner.kernels.shared.roles_parts import after, before, count, later, parts_of, workers_of
 from tuner.kernels.shared.roles_stores import finish, is_last, join_all, leave_all
-from tuner.kernels.shared.roles_sums import summed_in_registers, summed_in_tensor_cores, summed_wide, zeros_of
+from tuner.kernels.shared.roles_sums import (
+    summed_in_registers,
+    summed_in_tensor_cores,
+    summed_wide,
+    summed_wide_in_registers,
+    zeros_of,
+)
 from tuner.kernels.shared.stream_k import piece_of, pieces_of, tell, wait_for_other
 
 
@@ -168,7 +174,11 @@ def multiply(
             # A parity distinguishes only consecutive passes over the ring, so the products before come first.
             mbarrier.wait(turns.index(TURN), turn)
             turn ^= 1
-        if PROMOTED:
+        if PROMOTED and WIDE:
+            sums, stage, phase = summed_wide_in_registers(
+                a_tiles, free, full, stage, phase, end - first, GROUP, GROUPS, ROWS, PARTS, STAGES, DEPTH
+            )
+        elif PROMOTED:
             sums, stage, phase = summed_in_registers(
                 a_tiles, b_tiles, scales, scale_right + n // 128 * stride_sbn, stride_sbk, free, full,
                 stage, phase, first, end, GROUP, GROUPS, ROWS, PARTS, STAGES, DEPTH, SCALES == "block")  # fmt: skip

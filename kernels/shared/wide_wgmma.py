@@ -31,32 +31,35 @@ def is_kept() -> bool:
 
 
 @gluon.constexpr_function
-def constraints(tensors, registers, descriptors):
-    """Return the constraints of assembly that updates registers of tensors and reads descriptors."""
+def constraints(tensors, registers, descriptors, adds=True):
+    """Return the constraints of assembly that writes registers of tensors and reads descriptors.
+
+    Args:
+        adds: whether it updates what the registers hold.
+    """
     held = tensors * registers
-    updated = ["=f"] * held + [str(nth) for nth in range(held)]
-    return ",".join(updated + ["r"] * (descriptors * registers))
+    read = [str(nth) for nth in range(held)] if adds else []
+    return ",".join(["=f"] * held + read + ["r"] * (descriptors * registers))
 
 
 @gluon.constexpr_function
-def step_in_ptx(tensors, registers, blocks, name):
+def step_in_ptx(tensors, registers, blocks, name, adds=True):
     """Return the PTX of a step along K of 128 bytes: four products of each block of 64 rows.
-
-    Those of the step before are waited for.
 
     Args:
         tensors: number of tensors of sums, those of the first block first.
         registers: number of registers of each tensor in a thread.
         name: the type of both factors in PTX.
+        adds: whether the products are added to sums, and those of the step before waited for.
     """
     held = tensors * registers
-    each = held // blocks
+    each, before = held // blocks, 2 * held if adds else held
     depth, transposed = (32, "") if name == "e4m3" else (16, ", 0, 0")
     shape = f"m64n{2 * each}k{depth}.f32.{name}.{name}"
     lines = [
         ".reg .b64 left, right, below;",
-        f"mov.b64 left, {{${2 * held}, {_HIGH_WORD}}};",
-        f"mov.b64 right, {{${2 * held + registers}, {_HIGH_WORD}}};",
+        f"mov.b64 left, {{${before}, {_HIGH_WORD}}};",
+        f"mov.b64 right, {{${before + registers}, {_HIGH_WORD}}};",
         "wgmma.fence.sync.aligned;",
     ]
     for step, block in ((step, block) for step in range(4) for block in range(blocks)):
@@ -64,10 +67,12 @@ def step_in_ptx(tensors, registers, blocks, name):
         rows = "below" if block else "left"
         if block:
             lines.append(f"add.s64 below, left, {block * _BLOCK_BYTES // 16};")
-        lines.append(f"wgmma.mma_async.sync.aligned.{shape} {{{sums}}}, {rows}, right, 1, 1, 1{transposed};")
+        onto = int(adds or step > 0)
+        lines.append(f"wgmma.mma_async.sync.aligned.{shape} {{{sums}}}, {rows}, right, {onto}, 1, 1{transposed};")
         if block == blocks - 1 and step < 3:
             lines += ["add.s64 left, left, 2;", "add.s64 right, right, 2;"]
-    return "\n".join(["{", *lines, "wgmma.commit_group.sync.aligned;", "wgmma.wait_group.sync.aligned 1;", "}"])
+    lines.append("wgmma.commit_group.sync.aligned;")
+    return "\n".join(["{", *lines, *(["wgmma.wait_group.sync.aligned 1;"] if adds else []), "}"])
 
 
 @gluon.constexpr_function
@@ -105,6 +110,20 @@ def added(sums, left, right, BLOCKS: gl.constexpr, DTYPE: gl.constexpr):
     return gl.inline_asm_elementwise(
         step_in_ptx(TENSORS, REGISTERS, BLOCKS, name_in_ptx(DTYPE)), constraints(TENSORS, REGISTERS, 2), sums + (a, b),
         dtype=(gl.float32,) * TENSORS, is_pure=False, pack=REGISTERS)  # fmt: skip
+
+
+@gluon.jit
+def products(left, right, TENSORS: gl.constexpr, WIDTH: gl.constexpr, DEPTH: gl.constexpr, DTYPE: gl.constexpr):
+    """Issue a step's products of 64 rows, and return them before they are complete.
+
+    Args:
+        left, right: addresses of the factors' rows in shared memory.
+    """
+    a = gl.full([64, WIDTH], left >> 4 | 0x10000, gl.int32, sums_layout(WIDTH, DEPTH))
+    b = gl.full([64, WIDTH], right >> 4 | 0x10000, gl.int32, sums_layout(WIDTH, DEPTH))
+    return gl.inline_asm_elementwise(
+        step_in_ptx(TENSORS, WIDTH // 2, 1, name_in_ptx(DTYPE), False), constraints(TENSORS, WIDTH // 2, 2, False),
+        [a, b], dtype=(gl.float32,) * TENSORS, is_pure=False, pack=WIDTH // 2)  # fmt: skip
 
 
 @gluon.jit

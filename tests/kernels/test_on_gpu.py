@@ -121,6 +121,22 @@ def test_warps_with_roles_are_right_in_slices_and_by_wide_products(M: int, varia
     assert not wrong(kernel, [(problem, config) for config in chosen])
 
 
+@pytest.mark.parametrize("variant", ["specialized", "swapped"])
+@pytest.mark.parametrize("M", [40, 200, 2056])
+def test_sums_of_wide_products_are_right_outside_of_tensor_cores(M: int, variant: str) -> None:
+    """Of 8 bits, in slices and in shared tiles too."""
+    if not able("scaled_gemm", limits()):
+        pytest.skip("this card multiplies no 8-bit floats")
+    kernel = catalog.load("scaled_gemm")
+    problem = kernel.signature.problem({"M": M, "N": 1040, "K": 4112})
+    space = [each for each in feasible(kernel, problem, limits()) if each["VARIANT"] == variant and each["WIDE"]]
+    kinds: dict[tuple[object, ...], list[Config]] = {}
+    for config in space:
+        kinds.setdefault((config["GROUPS"], config["SPLIT_K"]), []).append(config)
+    assert kinds
+    assert not wrong(kernel, [(problem, random.Random(M).choice(configs)) for configs in kinds.values()])
+
+
 @pytest.mark.parametrize("tile", [(128, 256), (128, 192), (256, 128)])
 def test_programs_that_share_tiles_agree_with_all_that_run_beside_them(tile: tuple[int, int]) -> None:
     """Each launch gives the same bits on two streams at once, and leaves the workspaces unchanged."""

@@ -305,6 +305,18 @@ def test_the_ring_is_the_first_thing_in_shared_memory() -> None:
     assert [in_first_stage(code, register) for register in copies] == [0, 64 * 128, 8 * 128 * 128, 8 * 128 * 128 + 8192]
 
 
+def test_sums_outside_of_tensor_cores_take_the_products_of_one_step() -> None:
+    """In each step, both groups' first product of four begins at zero, and they wait once for all columns."""
+    if not is_kept():
+        pytest.skip("in this version of Triton, columns are composed")
+    tile = {"VARIANT": "specialized", "BLOCK_M": 128, "BLOCK_N": 144, "GROUPS": 2, "WIDE": True}
+    code = compiled(
+        {"M": 747, "N": 9408, "K": 12544}, {"BLOCK_K": 128, "num_stages": 14, **tile}, "ptx", op="scaled_gemm"
+    )
+    products = re.findall(r"wgmma\.mma_async\.sync\.aligned\.m64(n\d+k\d+)\S* \{.*\}, left, right, (\d)", code)
+    assert products == 2 * [("n144k32", "0"), *3 * [("n144k32", "1")]]
+
+
 def in_first_stage(code: str, register: str) -> int:
     """Return the constant part of an address: what registers hold if the stage, and `global_smem`, are 0."""
     (made,) = re.findall(rf"^\s*(\w+)\.\w+\s+{register}, (.*);", code, re.MULTILINE)[:1] or [("", "")]

@@ -165,6 +165,9 @@ def test_shared_tiles_are_joined(tile: tuple[int, int]) -> None:
         ({"accumulate": "fast"}, {"VARIANT": "swapped", "BLOCK_M": 104, "BLOCK_N": 192, "GROUPS": 3}),
         ({"accumulate": "fast"}, {"VARIANT": "swapped", "BLOCK_M": 104, "BLOCK_N": 192, "GROUPS": 3, "WIDE": True}),
         ({}, {"VARIANT": "swapped", "BLOCK_M": 40, "BLOCK_N": 64, "GROUPS": 1}),
+        ({}, {"VARIANT": "specialized", "BLOCK_M": 64, "BLOCK_N": 80, "GROUPS": 1, "WIDE": True}),
+        ({}, {"VARIANT": "specialized", "BLOCK_M": 128, "BLOCK_N": 176, "GROUPS": 2, "WIDE": True}),
+        ({}, {"VARIANT": "swapped", "BLOCK_M": 96, "BLOCK_N": 192, "GROUPS": 3, "WIDE": True}),
         ({"scales": "block"}, {"VARIANT": "specialized", "BLOCK_M": 128, "BLOCK_N": 128, "GROUPS": 2}),
         ({"scales": "block"}, {"VARIANT": "specialized", "BLOCK_M": 192, "BLOCK_N": 64, "GROUPS": 3}),
         ({}, {"VARIANT": "specialized", "BLOCK_M": 128, "BLOCK_N": 128, "GROUPS": 2, "SPLIT_K": 2}),
@@ -197,6 +200,7 @@ def test_operands_in_8_bits_that_are_not_aligned_are_copied(
     ("values", "config"),
     [
         ({}, {"VARIANT": "specialized", "BLOCK_M": 64, "BLOCK_N": 80, "GROUPS": 1, "SPLIT_K": 3}),
+        ({}, {"VARIANT": "swapped", "BLOCK_M": 104, "BLOCK_N": 128, "GROUPS": 2, "WIDE": True, "SPLIT_K": 3}),
         ({"scales": "block"}, {"VARIANT": "specialized", "BLOCK_M": 128, "BLOCK_N": 128, "GROUPS": 2, "SPLIT_K": 4}),
         (
             {"accumulate": "fast"},
