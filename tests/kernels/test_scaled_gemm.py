@@ -169,6 +169,7 @@ class TestLaunch:
         default = KERNEL.default_config(asked, H200.limits)
         assert int(default["SPLIT_K"]) > 1
         assert H200.limits.sm_count <= launched(asked, default).grid[0] <= 4 * H200.limits.sm_count
+        assert KERNEL.default_config(problem(4, 2048, 256), H200.limits)["SPLIT_K"] == 1
 
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")  # rows past the end, never stored
