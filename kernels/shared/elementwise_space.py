@@ -36,10 +36,11 @@ class DefaultSettings:
     """Bytes of each input that a thread reads at once in a program without a loop."""
     warps: int = 4
     """Warps of a program."""
-    unaligned_warps: int = 1
-    """As `warps`, if rows do not begin at multiples of 16 bytes and each multiprocessor reads less than `loop_bytes`.
-    Elements are then moved one by one by programs of which the card runs two or three waves, and small ones leave less
-    of it idle in the last. Source: 1.13 times as fast on an H200 (2026-11-30)."""
+    unaligned_elements: int = 8
+    """Elements that a thread reads at once if rows do not begin at multiples of 16 bytes and each multiprocessor reads
+    less than `loop_bytes`. They are moved one by one by small programs, since the card runs few waves of them, but not
+    of one warp: a multiprocessor runs 32 programs, and twice the warps (H200, 2026-11-30: gelu of 16,384 x 385 by four
+    warps 15.1 us, by one with 16 elements a thread 21.4 us)."""
     waves: int = 2
     """Number of programs for each multiprocessor below which blocks are made smaller."""
 
@@ -87,14 +88,15 @@ def rule(problem: Problem, limits: Limits, inputs: int, has_gaps: bool) -> Mappi
     is_large = elements * width * inputs >= DEFAULT.loop_bytes * limits.sm_count
     if steps > 1 and is_large:
         return _config(least * DEFAULT.warps, DEFAULT.warps, steps)
-    is_unaligned = access_bytes(problem, has_gaps) < ACCESS_BYTES
-    warps = DEFAULT.unaligned_warps if is_unaligned and not is_large else DEFAULT.warps
-    block = least * warps * DEFAULT.bytes_per_thread // ACCESS_BYTES
+    is_unaligned = access_bytes(problem, has_gaps) < ACCESS_BYTES and not is_large
+    warps = DEFAULT.warps
+    each = DEFAULT.unaligned_elements if is_unaligned else DEFAULT.bytes_per_thread // width
+    block = each * warps * limits.warp_size
     while cdiv(elements, block) < DEFAULT.waves * limits.sm_count and block > least:
         block //= 2
         warps = min(warps, block // least)
     # Results of several inputs stay in L2 if these leave it first.
-    return _config(block, warps, 1, evicts_first=is_unaligned and not is_large and inputs > 1)
+    return _config(block, warps, 1, evicts_first=is_unaligned and inputs > 1)
 
 
 def loop_steps(problem: Problem, block: int, inputs: int, has_gaps: bool) -> int:

@@ -169,9 +169,15 @@ class TestElementwise:
     )
     def test_programs_for_rows_that_begin_anywhere_are_small(self, op: str, values: Mapping[str, Any]) -> None:
         """The card runs few waves of them, so the last should be short; and results stay in L2 behind the inputs."""
-        assert has(default(op, **values), BLOCK=512, num_warps=1, EVICT_FIRST=True)
+        assert has(default(op, **values), BLOCK=1024, num_warps=4, EVICT_FIRST=True)
         aligned = {**values, "N": 4096}
         assert has(default(op, **aligned), BLOCK=2048, num_warps=4, EVICT_FIRST=False)
+
+    def test_their_threads_have_8_elements_of_any_size(self) -> None:
+        """Programs of one warp fill half of a multiprocessor, which runs 32 of them."""
+        for dtype in ("bf16", "fp32"):
+            assert has(default("gelu", M=16_384, N=385, dtype=dtype), BLOCK=1024, num_warps=4, EVICT_FIRST=False)
+        assert has(default("gelu", M=154, N=929), BLOCK=512, num_warps=2)
 
     def test_they_are_large_if_the_last_wave_is_one_of_many(self) -> None:
         assert has(default("silu_mul", M=20_728, N=7307, packed=True), BLOCK=2048, num_warps=4, EVICT_FIRST=False)
