@@ -21,6 +21,12 @@ class DefaultSettings:
     """Bytes of the short rows of a program."""
     programs: int = 4
     """Fewest programs for each multiprocessor beside which a program has several rows."""
+    unaligned_elements: int = 256
+    """Elements of the short rows of a program if they do not begin at multiples of 16 bytes: each lane of a warp moves
+    8 one by one (2026-11-30: layer norm of 38,270 x 63 by programs of 4 rows 8.3 us, of 32 rows 11.4 us)."""
+    unaligned_programs: int = 64
+    """Number of such programs for each multiprocessor beside which they have more rows, up to `tile_bytes`: two waves
+    of one warp each. Smaller ones take as long as the card needs to start them, 0.5 to 0.7 ns each."""
     chunk_bytes: int = 256
     """Fewest bytes of a chunk of a row that has several."""
     thread_bytes: int = 32
@@ -35,13 +41,18 @@ class DefaultSettings:
     odd_values: int = 48
     """Most values of such a row that a thread holds."""
     few_odd_values: int = 16
-    """As `odd_values`, if rows are few, in up to `most_threads` threads. They wait for memory once, and more threads
-    need less time for the rest."""
+    """As `odd_values`, if rows are few or short, in up to `most_threads` threads. They wait for memory once, and more
+    threads need less time for the rest."""
     few_odd_rows: tuple[int, int] = (4, 1)
     """Number of rows for each multiprocessor up to which odd rows are few: beside at most one vector, and beside two.
     Rows are then read 16 bytes at once unless they are too short; vectors are read element by element."""
     odd_steps: tuple[int, ...] = (4, 2, 1)
     """Number of such rows of a program if there are a weight and a bias, best first."""
+    shortest_odd_beside_two: int = 512
+    """As `shortest_odd`, if there are a weight and a bias for many rows. These are read element by element for the
+    first of `short_odd_steps` rows (2026-11-30: 8,192 x 723 15.5 us, whole rows 17.8 us at best)."""
+    short_odd_steps: tuple[int, int] = (2, 3)
+    """Number of rows of a program shorter than `shortest_odd`, and of stages: the second is read beside the first."""
     looped: tuple[tuple[int, int, int], ...] = (
         (8192, 32, 1),
         (4096, 32, 1),
@@ -52,6 +63,12 @@ class DefaultSettings:
     """Columns of a block, warps and stages of a loop over a row, best first."""
     looped_beside_two: tuple[int, int, int] = (8192, 16, 1)
     """As `looped`, if there are a weight and a bias; tried first."""
+    looped_odd: tuple[int, int, int] = (2048, 4, 4)
+    """As `looped`, for many odd rows; tried first. Elements are moved one by one, which takes longer than their bytes
+    do, even if these are read twice from memory. So small programs, several on each multiprocessor, are under way while
+    others join their sums (2026-11-30: 2,048 x 41,219 293 us, by 32 warps 378 us; 512 x 46,567 92 and 109 us)."""
+    many_odd_rows: int = 3
+    """Number of rows for each multiprocessor from which odd rows are many."""
     shared_columns: int = 32768
     """Number of columns from which few rows are shared by programs."""
     shared_odd_columns: int = 16384
@@ -83,9 +100,9 @@ def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     """Return a config that holds whole rows; longer rows are shared if they are few, else looped over."""
     N = problem["N"]
     candidates: list[Mapping[str, Value]] = [*_shared(problem, limits)]
-    if can_be_odd(problem) and (SETTINGS.shortest_odd <= N or _is_few_odd(problem, limits)):
+    if can_be_odd(problem):
         candidates += _odd(problem, limits)
-    candidates += _whole(problem, limits) if rows_space.SETTINGS.most_columns >= N else _looped(problem)
+    candidates += _whole(problem, limits) if rows_space.SETTINGS.most_columns >= N else _looped(problem, limits)
     return next((config for config in candidates if valid(problem, config, limits)), candidates[-1])
 
 
@@ -103,39 +120,50 @@ def _whole(problem: Problem, limits: Limits) -> Iterable[Mapping[str, Value]]:
     is_longest = next_power_of_2(N) * width > SETTINGS.thread_bytes * limits.threads_per_block
     block_n = _chunk(N, width) if is_many or is_longest else next_power_of_2(N)
     row_bytes = block_n * chunks(N, block_n) * width
-    rows = min(SETTINGS.tile_bytes // row_bytes, M // (SETTINGS.programs * limits.sm_count), rows_space.LARGEST_ROWS)
-    rows = _largest_power_of_2(rows if row_bytes <= SETTINGS.short_row else 1)
     is_aligned = N * width % 16 == 0
+    rows = min(SETTINGS.tile_bytes // row_bytes, M // (SETTINGS.programs * limits.sm_count), rows_space.LARGEST_ROWS)
+    if not is_aligned:
+        beside = M // (SETTINGS.unaligned_programs * limits.sm_count)
+        rows = min(rows, max(SETTINGS.unaligned_elements * width // row_bytes, beside))
+    rows = _largest_power_of_2(rows if row_bytes <= SETTINGS.short_row else 1)
     is_wide = rows * row_bytes > SETTINGS.most_threads * SETTINGS.thread_bytes and (is_many or not is_longest)
     threads = rows * row_bytes // (SETTINGS.thread_bytes * (2 if is_wide or not is_aligned else 1))
     threads = min(threads, rows * block_n * width // SETTINGS.access_bytes)
     # Late weights leave registers to more programs, which layer norm needs for its two sums, one after the other. Few
-    # or misaligned ones are better under way early.
-    late = is_many and is_aligned and vectors(problem) > 0
-    late = late and (rows > 1 or "bias" in problem.values or threads > SETTINGS.most_threads)
+    # are better under way early, unless a load of each element of the row would wait for a load of each of theirs
+    # (H200, 2026-11-30: layer norm of 304 x 225 late 2.4 us, early 3.0 us).
+    is_full = "bias" in problem.values and M * threads > SETTINGS.most_threads * limits.sm_count
+    late = not is_aligned or (is_many and (rows > 1 or is_full or threads > SETTINGS.most_threads))
+    late = late and vectors(problem) > 0
     fewest = _largest_power_of_2(min(threads, limits.threads_per_block) // limits.warp_size)
     for warps in (fewest, *(2**power for power in range(6))):
         yield _config("whole", block_n, warps, ROWS=rows, LATE=late)
 
 
 def _odd(problem: Problem, limits: Limits) -> Iterable[Mapping[str, Value]]:
-    """Yield configs that read odd rows 16 bytes at once, several a program if two vectors are read beside them."""
-    N = odd_columns(problem["N"])
+    """Yield configs that read odd rows 16 bytes at once, several a program if two vectors are read beside them.
+
+    There are none for short rows, unless they are few, or many beside two vectors.
+    """
+    M, N, two = problem["M"], odd_columns(problem["N"]), vectors(problem) > 1
+    is_few = SETTINGS.few_odd_rows[two] * limits.sm_count >= M
+    is_short = SETTINGS.shortest_odd > problem["N"] and not is_few
+    steps, stages = SETTINGS.short_odd_steps
+    is_many = SETTINGS.programs * steps * limits.sm_count <= M
+    if is_short and not (two and is_many and problem["N"] >= SETTINGS.shortest_odd_beside_two):
+        return
     block_n = _chunk(N, itemsize(problem.dtype))
     columns = block_n * chunks(N, block_n)
     threads = next_power_of_2(columns // SETTINGS.odd_values)
-    if _is_few_odd(problem, limits):
+    if is_few or is_short:
         most = min(SETTINGS.most_threads, block_n * itemsize(problem.dtype) // SETTINGS.access_bytes)
         threads = max(threads, min(most, next_power_of_2(columns // SETTINGS.few_odd_values)))
     warps = max(1, min(threads, limits.threads_per_block) // limits.warp_size)
-    for steps in SETTINGS.odd_steps if vectors(problem) > 1 else (1,):
-        yield _config("odd", block_n, warps, STEPS=steps)
-
-
-def _is_few_odd(problem: Problem, limits: Limits) -> bool:
-    """Return whether rows are so few that each of an odd length waits for memory once."""
-    most: int = SETTINGS.few_odd_rows[vectors(problem) > 1] * limits.sm_count
-    return most >= problem["M"]
+    if is_short:
+        yield _config("odd", block_n, warps, STEPS=steps, num_stages=stages)
+        return
+    for count in SETTINGS.odd_steps if two else (1,):
+        yield _config("odd", block_n, warps, STEPS=count)
 
 
 def _chunk(N: int, width: int) -> int:
@@ -200,8 +228,10 @@ def _shared_columns(problem: Problem, config: Mapping[str, Any], limits: Limits)
     return float(SETTINGS.exchange_columns * programs + each * cdiv(programs, limits.sm_count) * block_n)
 
 
-def _looped(problem: Problem) -> Iterable[Mapping[str, Value]]:
+def _looped(problem: Problem, limits: Limits) -> Iterable[Mapping[str, Value]]:
     """Yield configs that loop over each row."""
     first = (SETTINGS.looped_beside_two,) if vectors(problem) > 1 else ()
+    if can_be_odd(problem) and problem["M"] >= SETTINGS.many_odd_rows * limits.sm_count:
+        first = (SETTINGS.looped_odd, *first)
     for block_n, warps, stages in (*first, *SETTINGS.looped):
         yield _config("looped", block_n, warps, num_stages=stages)

@@ -152,11 +152,40 @@ class TestNorms:
         assert warps == [8, 4]
 
     def test_programs_have_several_rows_only_beside_enough_others(self) -> None:
-        assert [default("rms_norm", M=M, N=203)["ROWS"] for M in (298, 2048, 100_000)] == [1, 2, 8]
+        assert [default("rms_norm", M=M, N=208)["ROWS"] for M in (298, 2048, 100_000)] == [1, 2, 8]
+
+    def test_a_lane_moves_few_elements_one_by_one_unless_programs_are_many(self) -> None:
+        """Rows that are not aligned have a load for each element. Two waves of programs of one warp may have more."""
+        assert has(default("layer_norm", M=38_270, N=63, stats=True), BLOCK_N=64, ROWS=4, num_warps=1)
+        assert [default("rms_norm", M=M, N=203)["ROWS"] for M in (298, 2048, 20_000, 100_000)] == [1, 1, 2, 8]
 
     def test_late_weights_leave_registers_for_the_two_sums_of_layer_norm(self) -> None:
         assert default("layer_norm", M=7393, N=4544, bias=False)["LATE"]
         assert not default("rms_norm", M=7393, N=4544)["LATE"]
+
+    def test_few_aligned_weights_are_read_early(self) -> None:
+        """The registers hold all programs at once, and each then waits for memory once."""
+        assert not default("layer_norm", M=256, N=960)["LATE"]
+        assert default("layer_norm", M=2048, N=1512)["LATE"]
+
+    def test_weights_beside_rows_that_are_read_element_by_element_are_late(self) -> None:
+        assert has(default("layer_norm", M=304, N=225), BLOCK_N=256, ROWS=1, LATE=True, num_warps=1)
+        assert default("rms_norm", M=64, N=75)["LATE"]
+        assert not default("rms_norm", M=64, N=75, weight=False)["LATE"]
+
+    def test_many_short_odd_rows_beside_two_vectors_share_them_in_pairs(self) -> None:
+        pairs: dict[str, Any] = {"VARIANT": "odd", "BLOCK_N": 256, "STEPS": 2, "num_warps": 2, "num_stages": 3}
+        assert has(default("layer_norm", M=8192, N=723), **pairs)
+        for values in ({"M": 8192, "N": 723, "bias": False}, {"M": 8192, "N": 501}, {"M": 1000, "N": 723}):
+            assert default("layer_norm", **values)["VARIANT"] == "whole"
+
+    def test_several_small_programs_loop_over_many_long_odd_rows(self) -> None:
+        """Their elements are moved one by one, which takes longer than reading their bytes twice."""
+        small, large = {"BLOCK_N": 2048, "num_warps": 4}, {"BLOCK_N": 8192, "num_warps": 32}
+        assert has(default("rms_norm", M=2048, N=41_219, residual=True), VARIANT="looped", **small)
+        assert has(default("rms_norm", M=512, N=46_567, residual=True), VARIANT="looped", **small)
+        for values in ({"M": 2 * SMS, "N": 46_567}, {"M": 2048, "N": 41_216}):
+            assert has(default("rms_norm", **values), VARIANT="looped", **large)
 
     def test_the_longest_rows_leave_no_lane_idle(self) -> None:
         """A thread would hold 32 values, of which half are beside the row, with two vectors: too many to keep."""
