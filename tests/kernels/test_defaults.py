@@ -108,6 +108,12 @@ class TestReduce:
     def test_long_loops_over_everything_have_all_warps_and_more_programs_than_run_at_once(self) -> None:
         assert has(default("reduce", M=1, N=2**27, axis="all"), DEPTH=2, num_warps=16, SPLIT=2048)
 
+    def test_half_of_a_last_step_is_not_beyond_the_end_of_the_row(self) -> None:
+        """Indices need as many instructions there as elsewhere: three steps of 2,048 columns, not two of 4,096."""
+        index: dict[str, Any] = {"M": 896, "kind": "min", "index": True}
+        assert has(default("reduce", N=5106, **index), BLOCK_N=2048, DEPTH=2, num_warps=4)
+        assert has(default("reduce", N=7000, **index), BLOCK_N=4096, DEPTH=4, num_warps=4)
+
     def test_programs_that_share_columns_run_at_once(self) -> None:
         """134 groups of columns: with two programs each, half of the card would have no more than one in flight."""
         assert default("reduce", M=11_264, N=4288, axis="rows")["SPLIT"] == 4
