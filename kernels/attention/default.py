@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from tuner.kernels.attention.sequences import group, key_lengths, paged, pairs
+from tuner.kernels.attention.sequences import group, key_lengths, paged, pairs, window
 from tuner.kernels.attention.space import SPLITS, head_width, program_count, shared_bytes, valid
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, next_power_of_2
 
@@ -29,6 +29,12 @@ class DefaultSettings:
     five stages, 214 with three and 222 with two (H200, 2026-11-30)."""
     roles: tuple[tuple[int, int], ...] = ((128, 2), (64, 3), (64, 2))
     """Keys and stages of many rows if warps have roles, best first."""
+    roles_of_windows: tuple[tuple[int, int], ...] = ((64, 4), (64, 3), (64, 2))
+    """The same if each row sees no more than `narrow` keys and several heads share them. The fewer rows of each head a
+    tile has, the fewer keys it reads: 128 rows of one head see 256 keys in blocks, 16 of eight heads 192 (H200,
+    2026-11-30: 64 heads of 8,192 x 64, window of 128, 130 us instead of 186)."""
+    narrow: int = 128
+    """Number of keys of a narrow window: no more than the rows of a tile."""
     turns_up_to: int = 64
     """Head size up to which groups take turns: exponentials then take as long as products. 2 % faster; slower above."""
     short_keys: int = 256
@@ -68,10 +74,7 @@ def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     rows = problem["M"] * group(problem)
     if rows <= SETTINGS.few_rows:
         return _of_few_rows(problem, limits)
-    is_packed = problem["M"] < SETTINGS.rows_of_roles
-    for block_n, stages in SETTINGS.roles if not is_packed or group(problem) > 1 else ():
-        if block_n > 64 and problem["N"] < SETTINGS.short_keys:
-            continue
+    for is_packed, block_n, stages in _roles(problem):
         config = {
             **_config(128, block_n, 4, stages),
             "VARIANT": "specialized",
@@ -89,6 +92,17 @@ def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
         if valid(problem, config, limits):
             return _split(problem, config, limits)
     return _of_few_rows(problem, limits)
+
+
+def _roles(problem: Problem) -> Iterator[tuple[bool, int, int]]:
+    """Yield whether heads are packed, with keys and stages, if warps have roles, best first."""
+    is_short, can_pack = problem["M"] < SETTINGS.rows_of_roles, group(problem) > 1
+    seen = window(problem) * (1 if problem["causal"] else 2)
+    if 0 < seen <= min(SETTINGS.narrow, problem["N"]):
+        yield from ((True, *tile) for tile in SETTINGS.roles_of_windows)
+    for block_n, stages in SETTINGS.roles if can_pack or not is_short else ():
+        if block_n <= 64 or problem["N"] >= SETTINGS.short_keys:
+            yield is_short, block_n, stages
 
 
 def _of_few_rows(problem: Problem, limits: Limits) -> Mapping[str, Value]:

@@ -214,3 +214,20 @@ def test_the_default_packs_heads_and_fills_the_card_with_shares() -> None:
     assert config(B=1, M=256, N=131072, page=16, causal=True)["VARIANT"] == "specialized"
     assert config(B=2, M=4096)["SPLITS"] == 1
     assert config(B=1, M=1, N=256)["SPLITS"] == 1
+
+
+def test_heads_share_a_tile_if_a_window_is_no_wider_than_it() -> None:
+    """A tile with fewer rows of each head reads fewer keys; a wide window has as many either way."""
+    sizes: dict[str, Any] = {"B": 1, "H": 64, "M": 8192, "D": 64, "causal": True}
+    packed = {"VARIANT": "specialized", "BLOCK_N": 64, "PACK": True, "num_stages": 4}
+    apart = {"VARIANT": "specialized", "BLOCK_N": 128, "PACK": False, "num_stages": 2}
+    for values, expected in (
+        ({"window": "128"}, packed),
+        ({"window": "64", "causal": False}, packed),
+        ({"window": "128", "causal": False}, apart),
+        ({"window": "1024"}, apart),
+        ({"window": "128", "G": 64}, apart),
+        ({}, apart),
+    ):
+        found = config(**{**sizes, **values})
+        assert {name: found[name] for name in expected} == expected, values
