@@ -67,6 +67,10 @@ class DefaultSettings:
     """As `looped`, for many odd rows; tried first. Elements are moved one by one, which takes longer than their bytes
     do, even if these are read twice from memory. So small programs, several on each multiprocessor, are under way while
     others join their sums (2026-11-30: 2,048 x 41,219 293 us, by 32 warps 378 us; 512 x 46,567 92 and 109 us)."""
+    alone: float = 3 / 8
+    """Part of a multiprocessor's registers beyond which the values of a row leave no room for another. If some
+    multiprocessors have two such rows and none has more, loops run both at once (2026-11-30: 246 x 32,768 in a loop
+    14.0 us, one row after the other 16.7 us)."""
     many_odd_rows: int = 3
     """Number of rows for each multiprocessor from which odd rows are many."""
     shared_columns: int = 32768
@@ -98,11 +102,13 @@ SETTINGS = DefaultSettings()
 
 def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     """Return a config that holds whole rows; longer rows are shared if they are few, else looped over."""
-    N = problem["N"]
+    M, N, sm_count = problem["M"], problem["N"], limits.sm_count
     candidates: list[Mapping[str, Value]] = [*_shared(problem, limits)]
     if can_be_odd(problem):
         candidates += _odd(problem, limits)
-    candidates += _whole(problem, limits) if rows_space.SETTINGS.most_columns >= N else _looped(problem, limits)
+    has_two_waves = limits.registers_per_sm * SETTINGS.alone < N and sm_count < M <= 2 * sm_count
+    is_held = rows_space.SETTINGS.most_columns >= N and not has_two_waves
+    candidates += _whole(problem, limits) if is_held else _looped(problem, limits)
     return next((config for config in candidates if valid(problem, config, limits)), candidates[-1])
 
 

@@ -193,6 +193,11 @@ class TestNorms:
         for values in ({"M": 2 * SMS, "N": 46_567}, {"M": 2048, "N": 41_216}):
             assert has(default("rms_norm", **values), VARIANT="looped", **large)
 
+    def test_loops_run_two_rows_at_once_of_which_registers_hold_one(self) -> None:
+        for M, variant in ((SMS, "whole"), (246, "looped"), (2 * SMS + 1, "whole")):
+            assert default("rms_norm", M=M, N=32_768)["VARIANT"] == variant
+        assert default("rms_norm", M=246, N=18_432)["VARIANT"] == "whole"
+
     def test_the_longest_rows_leave_no_lane_idle(self) -> None:
         """A thread would hold 32 values, of which half are beside the row, with two vectors: too many to keep."""
         assert has(default("layer_norm", M=5, N=18_432), VARIANT="whole", BLOCK_N=4096, num_warps=32)
