@@ -22,11 +22,12 @@ class DefaultSettings:
     programs: int = 4
     """Fewest programs for each multiprocessor beside which a program has several rows."""
     unaligned_elements: int = 256
-    """Elements of the short rows of a program if they do not begin at multiples of 16 bytes: each lane of a warp moves
-    8 one by one (2026-11-30: layer norm of 38,270 x 63 by programs of 4 rows 8.3 us, of 32 rows 11.4 us)."""
+    """Elements of the short rows of a program if these do not begin at multiples of 16 bytes. A warp moves them one by
+    one and holds whole rows, so that warps exchange nothing (2026-11-30: layer norm of 38,270 x 63 by one warp for 4
+    rows 8.3 us, by two for 32 rows 11.4 us)."""
     unaligned_programs: int = 64
-    """Number of such programs for each multiprocessor beside which they have more rows, up to `tile_bytes`: two waves
-    of one warp each. Smaller ones take as long as the card needs to start them, 0.5 to 0.7 ns each."""
+    """Number of such programs for each multiprocessor beside which the warp has more rows, up to half of `tile_bytes`:
+    two waves. Smaller ones take as long as the card needs to start them, 0.5 to 0.7 ns each."""
     chunk_bytes: int = 256
     """Fewest bytes of a chunk of a row that has several."""
     thread_bytes: int = 32
@@ -129,7 +130,7 @@ def _whole(problem: Problem, limits: Limits) -> Iterable[Mapping[str, Value]]:
     is_aligned = N * width % 16 == 0
     rows = min(SETTINGS.tile_bytes // row_bytes, M // (SETTINGS.programs * limits.sm_count), rows_space.LARGEST_ROWS)
     if not is_aligned:
-        beside = M // (SETTINGS.unaligned_programs * limits.sm_count)
+        beside = min(SETTINGS.tile_bytes // 2 // row_bytes, M // (SETTINGS.unaligned_programs * limits.sm_count))
         rows = min(rows, max(SETTINGS.unaligned_elements * width // row_bytes, beside))
     rows = _largest_power_of_2(rows if row_bytes <= SETTINGS.short_row else 1)
     is_wide = rows * row_bytes > SETTINGS.most_threads * SETTINGS.thread_bytes and (is_many or not is_longest)

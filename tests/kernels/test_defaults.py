@@ -160,10 +160,11 @@ class TestNorms:
     def test_programs_have_several_rows_only_beside_enough_others(self) -> None:
         assert [default("rms_norm", M=M, N=208)["ROWS"] for M in (298, 2048, 100_000)] == [1, 2, 8]
 
-    def test_a_lane_moves_few_elements_one_by_one_unless_programs_are_many(self) -> None:
-        """Rows that are not aligned have a load for each element. Two waves of programs of one warp may have more."""
+    def test_a_warp_holds_short_rows_that_are_read_element_by_element(self) -> None:
+        """Warps exchange nothing, and a lane has few registers, unless programs are many."""
         assert has(default("layer_norm", M=38_270, N=63, stats=True), BLOCK_N=64, ROWS=4, num_warps=1)
-        assert [default("rms_norm", M=M, N=203)["ROWS"] for M in (298, 2048, 20_000, 100_000)] == [1, 1, 2, 8]
+        assert [default("rms_norm", M=M, N=203)["ROWS"] for M in (298, 2048, 20_000, 400_000)] == [1, 1, 2, 4]
+        assert has(default("rms_norm", M=400_000, N=63), ROWS=16, num_warps=1)
 
     def test_late_weights_leave_registers_for_the_two_sums_of_layer_norm(self) -> None:
         assert default("layer_norm", M=7393, N=4544, bias=False)["LATE"]
