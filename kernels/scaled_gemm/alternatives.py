@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import product
 from typing import Any
 
 from tuner.kernels.scaled_gemm.estimate import estimate
-from tuner.kernels.scaled_gemm.space import BLOCK, BLOCK_COLUMNS, VARIANTS, is_promoted, scales_unaligned, valid
-from tuner.kernels.shared.first_cost import LikelyTile, least, likely_tiles, may_choose, slices_margin
+from tuner.kernels.scaled_gemm.space import (
+    BLOCK,
+    BLOCK_COLUMNS,
+    VARIANTS,
+    WITH_ROLES,
+    is_promoted,
+    scales_unaligned,
+    tile_of_roles,
+    valid,
+)
+from tuner.kernels.shared.first_cost import (
+    LikelyTile,
+    least,
+    likely_tiles,
+    may_choose,
+    roles_margin,
+    slices_margin,
+)
 from tuner.kernels.shared.product_estimate import COEFFICIENTS
 from tuner.kernels.shared.product_rows import unaligned
 from tuner.kernels.shared.roles import HELD, MOST_DEEP_COLUMNS, parts
@@ -16,8 +31,9 @@ from tuner.kernels.spec import Limits, Problem, Value
 
 
 def cost(problem: Problem, config: Mapping[str, Any], limits: Limits) -> float:
-    """Return the estimated time of a config in us, with the margin for its slices."""
-    return estimate(problem, config, limits).us * slices_margin(config)
+    """Return the estimated time of a config in us, with the margins for what the estimate errs in."""
+    margin = roles_margin(tile_of_roles(problem, config)) if config["VARIANT"] in WITH_ROLES else 1.0
+    return estimate(problem, config, limits).us * slices_margin(config) * margin
 
 
 def alternative(problem: Problem, rules: Mapping[str, Value], limits: Limits) -> Mapping[str, Value]:
@@ -51,8 +67,8 @@ def _plausible(problem: Problem, limits: Limits) -> Iterator[Mapping[str, Value]
         promotion=promotion if promoted else None,
         may_run=may_run,
     ):
-        wide = len(parts(tile.width, 128 if promoted else 256)) > 1
-        deep = not promoted and tile.rows == 64 and tile.width <= MOST_DEEP_COLUMNS
-        for depth, is_wide in product((BLOCK, 2 * BLOCK) if deep else (BLOCK,), (True, False) if wide else (False,)):
-            if depth == BLOCK or not is_wide:
-                yield {**tile.knobs(depth, is_wide), "PROGRAMS": 1, "ALIGN": False}
+        composed = len(parts(tile.width, 128 if promoted else 256)) > 1
+        for is_wide in (True, False) if composed else (False,):
+            yield {**tile.knobs(BLOCK, is_wide), "PROGRAMS": 1, "ALIGN": False}
+        if tile.rows == 64 and tile.width <= MOST_DEEP_COLUMNS:
+            yield {**tile.knobs(2 * BLOCK, promoted), "PROGRAMS": 1, "ALIGN": False}

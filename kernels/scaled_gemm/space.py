@@ -263,9 +263,10 @@ def specialized_can(problem: Problem, config: Mapping[str, Any], limits: Limits)
         # a step, which take turns with their sums, it would be slower.
         (problem["scales"] == "tensor" or (config["VARIANT"] == "specialized" and tile.columns in BLOCK_COLUMNS))
         and (not tile.wide or tile.can_be_wide)
-        # Deeper steps are for sums that stay in the tensor cores, and for small tiles.
+        # Deeper steps are for small tiles. If sums leave the tensor cores, these need products by PTX.
         and (
-            tile.block_k == BLOCK or (not tile.promoted and tile.left_rows == 64 and tile.columns <= MOST_DEEP_COLUMNS)
+            tile.block_k == BLOCK
+            or (tile.left_rows == 64 and tile.columns <= MOST_DEEP_COLUMNS and tile.wide is tile.promoted)
         )
         and tile.fits(staging_slots(problem, config, limits.sm_count))
         and is_narrowest(left, right, tile, config["SPLIT_K"], limits.sm_count)

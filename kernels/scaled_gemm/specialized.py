@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from triton.experimental.gluon import language as gl
@@ -20,6 +21,8 @@ from tuner.kernels.spec import Launch, Problem, cdiv, itemsize
 def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any]) -> Launch:
     left, right = factors(problem, config, tensors)
     tile, tiles, K = tile_of_roles(problem, config), tile_count(problem, config), problem["K"]
+    if tile.wide and not is_kept():
+        tile = replace(tile, wide=False, block_k=BLOCK)
     of_blocks, shared, slices = problem["scales"] == "block", shares_evenly(config), config["SPLIT_K"]
     counters = tensors["arrived"].shape[0]
     programs = counters // tile.groups if shared else counters if slices == 1 else tiles * slices
@@ -54,7 +57,7 @@ def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[st
         ),
         kwargs={
             **tile.compiled_in(slots),
-            "WIDE": tile.wide and is_kept(),
+            "WIDE": tile.wide,
             "SPLIT_K": 1 if shared else slices,
             "STREAM_K": shared,
             **moved_back(problem, config),

@@ -313,8 +313,12 @@ class _Estimate:
         """
         c, groups = self._c, self._warps // 4 if self._has_roles else 1
         times = max(1, self._k * self._size // _PROMOTED_BYTES)
-        waits = self._parts * times * (c.promoted_cycles + (c.scaled_cycles if self._way.scaled else 0.0))
+        waits = self._waits(times) * (c.promoted_cycles + (c.scaled_cycles if self._way.scaled else 0.0))
         return (products + times * self._m * self._n / c.added) / groups + waits
+
+    def _waits(self, times: int) -> int:
+        """Return the number of times in a step that a group waits for products: once for all of a wide tile."""
+        return 1 if self._way.tile is not None and self._way.tile.wide else self._parts * times
 
     def _pointer_cycles(self) -> float:
         """Return the cycles of a step in which threads start loads themselves."""

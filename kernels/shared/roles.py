@@ -148,10 +148,21 @@ class Roles:
     def can_be_wide(self) -> bool:
         """True if products by PTX of all columns are another way to compute the tile, in steps of 128 bytes along K.
 
-        If they leave the tensor cores, they are those of 64 rows, without scales.
+        If they leave the tensor cores, they are those of 64 rows, without scales. Of one power of two of columns, they
+        may then be those of 256 bytes along K, 128 at a time.
         """
-        whole = len(self.parts) > 1 and self.block_k * self.element == 128
-        return whole and not (self.promoted and (self.rows > 64 or self.scale_bytes > 0))
+        if not self.promoted:
+            return len(self.parts) > 1 and self.is_shallow
+        return (
+            (len(self.parts) > 1 if self.is_shallow else self.left_rows == 64 and len(self.parts) == 1)
+            and self.rows == 64
+            and self.scale_bytes == 0
+        )
+
+    @property
+    def is_shallow(self) -> bool:
+        """True if a step has no more than 128 bytes along K."""
+        return self.block_k * self.element <= 128
 
     def compiled_in(self, slots: int) -> dict[str, int]:
         """Return what the kernel is compiled with."""

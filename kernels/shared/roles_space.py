@@ -57,7 +57,7 @@ def parts_of_roles(
         yield {**one, left: (rows,), "GROUPS": tuple(groups for groups in (1, 2, 3) if divides(rows, groups))}
         if turns and may_take_turns(rows, 1):
             yield {**one, left: (rows,), "GROUPS": (1,), "PINGPONG": (True,)}
-    yield {**one, left: (64,), right: deep, "BLOCK_K": (2 * block_k,), "GROUPS": (1,), "WIDE": (False,)}
+    yield {**one, left: (64,), right: deep, "BLOCK_K": (2 * block_k,), "GROUPS": (1,)}
 
 
 def tile_of_roles(problem: Problem, config: Mapping[str, Any]) -> Roles:

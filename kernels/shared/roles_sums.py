@@ -115,27 +115,33 @@ def summed_wide_in_registers(
 ):  # fmt: skip
     """Return the sums of 8-bit floats over some steps, which threads add up, and the stage and parity after them.
 
-    As `summed_in_registers`, but one wgmma multiplies all columns, so a group waits once in a step.
+    As `summed_in_registers`, but one wgmma multiplies all columns, so a group waits once in a step. In steps of 256
+    bytes along K it waits once for both halves, whose products it adds one after the other.
     """
     COLUMNS: gl.constexpr = before(PARTS, count(PARTS))
     WIDTH: gl.constexpr = width(PARTS, count(PARTS) - 1)
     TENSORS: gl.constexpr = COLUMNS // WIDTH
+    HALVES: gl.constexpr = a_tiles.shape[2] * a_tiles.dtype.primitive_bitwidth // 1024
     sums = wide_wgmma.zeros_of(TENSORS, WIDTH, DEPTH)
-    left = wide_wgmma.first_byte() + GROUP * ROWS * 128
-    right = wide_wgmma.first_byte() + STAGES * GROUPS * ROWS * 128
+    left = wide_wgmma.first_byte() + GROUP * HALVES * ROWS * 128
+    right = wide_wgmma.first_byte() + STAGES * GROUPS * HALVES * ROWS * 128
     mbarrier.wait(full.index(stage), phase)
     for nth in range(steps):
         read = stage
-        products = wide_wgmma.products(
-            left + read * (GROUPS * ROWS * 128), right + read * (COLUMNS * 128), TENSORS, WIDTH, DEPTH, a_tiles.dtype
-        )
+        products = ()
+        for half in gl.static_range(HALVES):
+            products = products + wide_wgmma.products(
+                left + (read * GROUPS * HALVES + half) * (ROWS * 128), right + (read * HALVES + half) * (COLUMNS * 128),
+                TENSORS, WIDTH, DEPTH, a_tiles.dtype)  # fmt: skip
         stage, phase = after(stage, phase, STAGES)
         mbarrier.wait(full.index(stage), phase, pred=nth + 1 < steps)
         products = wide_wgmma.completed(products)
-        added = ()
-        for nth_tensor in gl.static_range(len(sums)):
-            added = added + (sums[nth_tensor] + products[nth_tensor],)
-        sums = wide_wgmma.completed(added)  # before more products are issued, so that registers hold those of one step
+        for half in gl.static_range(HALVES):
+            added = ()
+            for nth_tensor in gl.static_range(len(sums)):
+                added = added + (sums[nth_tensor] + products[half * len(sums) + nth_tensor],)
+            sums = added
+        sums = wide_wgmma.completed(sums)  # before more products are issued, so that registers hold those of one step
         mbarrier.arrive(free.index(read))
     return in_parts(sums, PARTS, 1, DEPTH), stage, phase
 

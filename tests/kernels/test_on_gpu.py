@@ -132,7 +132,7 @@ def test_sums_of_wide_products_are_right_outside_of_tensor_cores(M: int, variant
     space = [each for each in feasible(kernel, problem, limits()) if each["VARIANT"] == variant and each["WIDE"]]
     kinds: dict[tuple[object, ...], list[Config]] = {}
     for config in space:
-        kinds.setdefault((config["GROUPS"], config["SPLIT_K"]), []).append(config)
+        kinds.setdefault((config["GROUPS"], config["SPLIT_K"], config["BLOCK_K"]), []).append(config)
     assert kinds
     assert not wrong(kernel, [(problem, random.Random(M).choice(configs)) for configs in kinds.values()])
 

@@ -313,8 +313,24 @@ def test_sums_outside_of_tensor_cores_take_the_products_of_one_step() -> None:
     code = compiled(
         {"M": 747, "N": 9408, "K": 12544}, {"BLOCK_K": 128, "num_stages": 14, **tile}, "ptx", op="scaled_gemm"
     )
-    products = re.findall(r"wgmma\.mma_async\.sync\.aligned\.m64(n\d+k\d+)\S* \{.*\}, left, right, (\d)", code)
-    assert products == 2 * [("n144k32", "0"), *3 * [("n144k32", "1")]]
+    assert products_in(code) == 2 * [("n144k32", "0"), *3 * [("n144k32", "1")]]
+
+
+def products_in(code: str) -> list[tuple[str, str]]:
+    """Return the columns and elements along K of each product, and whether it is added to sums."""
+    return re.findall(r"wgmma\.mma_async\.sync\.aligned\.m64(n\d+k\d+)\S* \{.*\}, left, right, (\d)", code)
+
+
+def test_deep_steps_have_two_halves_of_128_bytes_along_k() -> None:
+    """Each half begins at zero, and lies in shared memory behind the other one."""
+    if not is_kept():
+        pytest.skip("in this version of Triton, columns are composed")
+    tile = {"VARIANT": "swapped", "BLOCK_M": 16, "BLOCK_N": 64, "BLOCK_K": 256, "GROUPS": 1, "WIDE": True}
+    code = compiled({"M": 26, "N": 2944, "K": 2800}, {"num_stages": 14, **tile}, "ptx", op="scaled_gemm")
+    assert products_in(code) == 2 * [("n16k32", "0"), *3 * [("n16k32", "1")]]
+    copies = re.findall(r"cp\.async\.bulk\.tensor\.2d\.shared\S+ \[(%r\d+)\]", code)
+    right = 11 * 64 * 256  # behind the rows of the left factor in all stages
+    assert [in_first_stage(code, register) for register in copies] == [0, 64 * 128, right, right + 16 * 128]
 
 
 def in_first_stage(code: str, register: str) -> int:

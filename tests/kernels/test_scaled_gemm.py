@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -333,6 +334,24 @@ def test_warps_with_roles_share_tiles_that_would_leave_half_of_the_card_idle() -
     assert (work["arrived"].shape, work["partials"].shape) == ((2 * 132,), (132, 128, 128))
     more = problem(256, 6144, 4096)
     assert launched_with_workspace(more, config)[0].grid == (132,)  # 8 of 11 of one of 96
+
+
+def test_where_one_product_of_all_columns_is_unknown_steps_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deep steps of sums outside of the tensor cores need two such products."""
+    deep: dict[str, Any] = {
+        "VARIANT": "swapped",
+        "BLOCK_M": 16,
+        "BLOCK_N": 64,
+        "BLOCK_K": 256,
+        "GROUPS": 1,
+        "WIDE": True,
+    }
+    asked, config = problem(26, 2944, 2800), KERNEL.signature.config({**TILE, **deep, "num_stages": 14})
+    assert KERNEL.valid(asked, config, H200.limits)
+    for is_kept, block_k in ((True, 256), (False, 128)):
+        monkeypatch.setattr("tuner.kernels.scaled_gemm.specialized.is_kept", lambda kept=is_kept: kept)
+        launch, _ = launched_with_workspace(asked, config)
+        assert (launch.kwargs["WIDE"], launch.kwargs["BLOCK_K"]) == (is_kept, block_k)
 
 
 @pytest.mark.parametrize(("slices", "programs", "split_k"), [(2, 64, 1), (3, 96, 3), (4, 128, 4)])
