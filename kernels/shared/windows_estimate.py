@@ -46,7 +46,8 @@ class Coefficients:
     issue: float = 0.97
     """Cycles of one of the four schedulers for each instruction of a warp; fitted."""
     code: float = 0.0003
-    """Further share of these cycles for each instruction of the code: long code without a loop is fetched slower."""
+    """Further share of these cycles for each instruction of the code: long code without a loop is fetched slower. Read
+    off one problem and tried on all."""
     whole_cycles: float = 0.163
     """Cycles of a warp for each sector of 32 bytes that a store writes as a whole; fitted."""
     part_cycles: float = 0.92
