@@ -21,12 +21,12 @@ from typing import Any
 from tuner.kernels.max_pool2d.draw import draw
 from tuner.kernels.max_pool2d.reference import reference, vendor
 from tuner.kernels.shared.windows import images, windows
-from tuner.kernels.shared.windows_default import default
+from tuner.kernels.shared.windows_default import default as shared_default
 from tuner.kernels.shared.windows_launch import pooled
 from tuner.kernels.shared.windows_launch import workspace as shared_workspace
 from tuner.kernels.shared.windows_signature import ATTRIBUTES, DILATIONS, DIMS, LIMITS
 from tuner.kernels.shared.windows_space import KNOBS, PARTS, valid
-from tuner.kernels.spec import Config, Kernel, Launch, Limits, Operand, Problem, Signature
+from tuner.kernels.spec import Config, Kernel, Launch, Limits, Operand, Problem, Signature, Value
 
 
 def operands(problem: Problem) -> Mapping[str, Operand]:
@@ -36,6 +36,11 @@ def operands(problem: Problem) -> Mapping[str, Operand]:
 
 def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tuple[Launch, ...]:
     return pooled(problem, config, tensors, maximum=True)
+
+
+def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
+    """Return the config with the least estimated time, or one whose threads share windows."""
+    return shared_default(problem, limits, maximum=True)
 
 
 def workspace(problem: Problem, config: Config, limits: Limits) -> Mapping[str, Operand]:

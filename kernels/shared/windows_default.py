@@ -10,7 +10,7 @@ from typing import Any
 
 from tuner.kernels.shared import windows_space as space
 from tuner.kernels.shared.windows import Windows, power_of_2_in, windows
-from tuner.kernels.shared.windows_estimate import estimate, work
+from tuner.kernels.shared.windows_estimate import estimate
 from tuner.kernels.shared.windows_launch import (
     UNROLLED_BLOCKS,
     UNROLLED_ROWS,
@@ -43,9 +43,15 @@ class DefaultSettings:
     """Threads along a row of outputs that are tried."""
     pixel_warps: tuple[int, ...] = (1, 2, 4)
     """Warps of a program of nhwc that are tried."""
-    gain: float = 0.06
+    shares: tuple[int, ...] = (1, 4)
+    """Parts of a full program of nhwc that are tried; threads of a smaller one read fewer channels at once."""
+    further: int = 2
+    """Most channels of a thread of nhwc, relative to those of a load; the others are at a known offset."""
+    gain: float = 0.03
     """Share by which each doubling of warps raises the estimate: a program's place is free only when its slowest warp
     is done, which the estimate does not count."""
+    outputs_gain: float = 0.02
+    """The same for each doubling of a thread's outputs of nchw, of which the estimates are low by 3 to 5 %."""
     short_warps: tuple[int, ...] = (2, 1)
     """Warps of a program that shares short windows of nchw, of a smaller one if there are few programs."""
     long_warps: tuple[int, ...] = (4, 2, 1)
@@ -85,11 +91,15 @@ class DefaultSettings:
 SETTINGS = DefaultSettings()
 
 
-def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
-    """Return the feasible config of tiles with the least estimate, or the first of those that share windows."""
+def default(problem: Problem, limits: Limits, *, maximum: bool) -> Mapping[str, Value]:
+    """Return the feasible config of tiles with the least estimate, or the first of those that share windows.
+
+    Args:
+        maximum: whether windows are compared, not summed.
+    """
     found = windows(problem)
     if not (is_shared(found) or _leaves_most_idle(found, limits)):
-        return _tiled(problem, found, limits)
+        return _tiled(problem, found, limits, maximum)
     configs = list(_reduced(found, limits))
     return next((config for config in configs if valid(problem, config, limits)), configs[-1])
 
@@ -106,18 +116,18 @@ def _leaves_most_idle(found: Windows, limits: Limits) -> bool:
     return found.is_nhwc and few and has_reduced(found)
 
 
-def _tiled(problem: Problem, found: Windows, limits: Limits) -> Mapping[str, Value]:
+def _tiled(problem: Problem, found: Windows, limits: Limits, maximum: bool) -> Mapping[str, Value]:
     """Return the config with the least estimate, in which a thread computes whole windows."""
     tiled: dict[str, Value] = {"VARIANT": "tiles", "BLOCK_K": 1, "SPLIT": 1, "num_stages": 1}
     least = inf
     chosen: Mapping[str, Value] = {}
     for high, wide in _sides(found):
-        each = work(found, high, wide)
+        beside = 0.0 if found.is_nhwc else SETTINGS.outputs_gain * log2(high * wide)
         for block_q, block_n, warps in (_pixels if found.is_nhwc else _rows)(found, high, wide, limits.warp_size):
             config = {
                 **tiled, "TILE_P": high, "TILE_Q": wide, "BLOCK_Q": block_q, "BLOCK_N": block_n, "num_warps": warps,
             }  # fmt: skip
-            cost = estimate(found, each, config, limits) * (1 + SETTINGS.gain * log2(warps))
+            cost = estimate(found, config, limits, maximum=maximum) * (1 + SETTINGS.gain * log2(warps) + beside)
             if cost < least and valid(problem, config, limits):
                 least, chosen = cost, config
     return chosen
@@ -150,11 +160,10 @@ def _pixels(found: Windows, high: int, wide: int, lanes: int) -> Iterator[tuple[
     vector, _ = vectors(found, wide)
     along, most = next_power_of_2(cdiv(found.columns.count, wide)), min(1024, next_power_of_2(found.channels))
     for warps in SETTINGS.pixel_warps:
-        block_n = least_channels(found)
-        while block_n <= most:
-            groups = lanes * warps * vector // block_n
-            if groups:
-                yield min(groups, along) * wide, block_n, warps
+        values, block_n = lanes * warps * vector, least_channels(found)
+        while block_n <= min(most, SETTINGS.further * values):
+            for share in SETTINGS.shares:
+                yield min(max(1, values // block_n // share), along) * wide, block_n, warps
             block_n *= 2
 
 

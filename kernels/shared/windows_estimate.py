@@ -15,8 +15,9 @@ from math import log2
 from typing import Any
 
 from tuner.kernels.shared.overlapped import overlapped
-from tuner.kernels.shared.windows import Windows
-from tuner.kernels.shared.windows_launch import UNROLLED_ROWS, tiles, vectors
+from tuner.kernels.shared.windows import Windows, power_of_2_in
+from tuner.kernels.shared.windows_launch import tiles
+from tuner.kernels.shared.windows_work import Work, instructions_of, unrolls, work
 from tuner.kernels.spec import Limits, cdiv
 
 
@@ -24,41 +25,43 @@ from tuner.kernels.spec import Limits, cdiv
 class Coefficients:
     """Coefficients of the estimate; cycles are those of a multiprocessor.
 
-    Those that say "fitted" are fitted to 2,989 configs of 141 drawn problems of max_pool2d and avg_pool2d on an NVIDIA
-    H200 (2026-11-30, Triton 3.6.0).
+    Those that say "fitted" are fitted to 3,571 configs of 171 problems of max_pool2d and avg_pool2d on an NVIDIA H200
+    (2026-11-30, Triton 3.6.0).
     """
 
     mhz: float = 1755.0
     """Clock of the multiprocessors."""
     gb_per_s: float = 4490.0
-    """Rate of device memory, if the card's was not measured; fitted."""
-    start_us: float = 1.88
+    """Rate of device memory, if the card's was not measured."""
+    start_us: float = 1.87
     """Time of a launch beside its programs; fitted."""
-    program_us: float = 0.00048
+    program_us: float = 0.00049
     """Time in which the card starts a program, whatever its size; fitted. Small programs are limited by it."""
-    row_us: float = 0.0668
-    """Time of each further row of a window in a loop; fitted."""
-    instruction_cycles: float = 1.78
+    row_us: float = 0.26
+    """Time of each further row of a window in a loop, which waits for its loads; fitted to loops."""
+    unrolled_row_us: float = 0.016
+    """The same if the compiler unrolls the loop, so that the loads of all rows are in flight; fitted."""
+    instruction_cycles: float = 2.5
     """Cycles from one instruction of a thread to the next; fitted."""
+    issue: float = 0.97
+    """Cycles of one of the four schedulers for each instruction of a warp; fitted."""
+    code: float = 0.0003
+    """Further share of these cycles for each instruction of the code: long code without a loop is fetched slower. Read
+    off one problem and tried on all."""
     whole_cycles: float = 0.163
     """Cycles of a warp for each sector of 32 bytes that a store writes as a whole; fitted."""
-    part_cycles: float = 1.5
-    """The same if a store writes parts of sectors, as threads with several columns do in rows of odd length.
-
-    Above the fitted value, with which more of the chosen configs are slow.
-    """
-    access_instructions: float = 8.98
-    """Instructions of a thread for the address and the mask of a load or a store; fitted."""
+    part_cycles: float = 0.92
+    """The same if a store writes parts of sectors, as threads with several columns do in rows of odd length; fitted."""
     l2_bytes: float = 80.0
     """Bytes that a multiprocessor reads from L2 or writes to it in a cycle."""
-    gaps: float = 0.1
+    gaps: float = 0.125
     """Further share of the time of device memory for each halving of the neighbours that a load of a warp reads of what
-    it reaches. The fit finds 0.06, with which more of the picks are slow."""
-    own: float = 0.359
+    it reaches; fitted."""
+    own: float = 0.515
     """Times that a program waits for its own stores and bytes, relative to their throughput; fitted."""
-    last_wave: float = 0.4
-    """Part of a wave of programs that the last one takes beyond its share."""
-    sharpness: float = 2.52
+    last_wave: float = 0.8
+    """Part of a wave of programs that the last one takes beyond its share; fitted."""
+    sharpness: float = 2.95
     """Exponent of the norm that adds up what overlaps; fitted."""
 
 
@@ -71,70 +74,30 @@ SECTOR, LINE = 32, 128
 """Bytes of a sector, the unit of transfers between L1 and L2, and of a line of L1."""
 
 
-@dataclass(frozen=True)
-class Work:
-    """Loads, stores and instructions of a thread for a tile of outputs. Made by `work`."""
-
-    loads: int
-    load_bytes: int
-    """Bytes of a load."""
-    stores: int
-    store_bytes: int
-    instructions: int
-    registers: float
-    """Registers that hold what is read at once, and outputs."""
-    rows: int
-    """Steps of a loop over rows; 1 without a loop."""
-
-
-def work(found: Windows, high: int, wide: int) -> Work:
-    """Return what a thread does for high x wide outputs of each of its channels."""
-    rows, columns = found.rows, found.columns
-    vector, stored = vectors(found, wide)
-    is_looped = rows.reach > UNROLLED_ROWS
-    reads = {p * rows.stride + r * rows.dilation for p in range(high) for r in range(rows.window)}
-    read_rows = len(reads)
-    read = {q * columns.stride + s * columns.dilation for q in range(wide) for s in range(columns.window)}
-    channels = vector if found.is_nhwc else 1
-    in_row = len(read) if found.is_nhwc else len({(column - columns.padding) // vector for column in read})
-    loads, outputs = read_rows * in_row, high * wide
-    combined = read_rows * wide * (columns.window - 1) + outputs * ((read_rows if is_looped else rows.window) - 1)
-    stores = outputs if found.is_nhwc else outputs // stored
-    held = (in_row if is_looped else loads) * max(1.0, vector * found.element_bytes / 4)
-    return Work(
-        loads=loads,
-        load_bytes=vector * found.element_bytes,
-        stores=stores,
-        store_bytes=stored * found.element_bytes,
-        instructions=30 + (read_rows * len(read) + combined + 2 * outputs) * channels,
-        registers=(
-            0.9 * (held + outputs * channels) + 1.2 * wide * channels
-            if is_looped
-            else 0.5 * held + 0.35 * outputs * channels
-        ),
-        rows=read_rows if is_looped else 1,
-    )
-
-
 def estimate(
-    found: Windows, each: Work, config: Mapping[str, Any], limits: Limits, c: Coefficients = COEFFICIENTS
+    found: Windows, config: Mapping[str, Any], limits: Limits, *, maximum: bool, c: Coefficients = COEFFICIENTS
 ) -> float:
     """Return the estimated time of a config of `tiles` in us.
 
     Args:
-        each: what a thread does for TILE_P x TILE_Q outputs.
+        maximum: whether windows are compared, not summed.
     """
     warps, sm_count, programs = config["num_warps"], limits.sm_count, tiles(found, config)
-    along = config["BLOCK_Q"] // config["TILE_Q"]
-    lanes = along * (config["BLOCK_N"] * found.element_bytes // each.load_bytes if found.is_nhwc else config["BLOCK_N"])
-    repeats = max(1.0, lanes / (warps * limits.warp_size))
+    along, threads = config["BLOCK_Q"] // config["TILE_Q"], warps * limits.warp_size
+    each = work(found, config["TILE_P"], config["TILE_Q"], maximum, max(1, along * config["BLOCK_N"] // threads))
+    at_once = each.load_bytes // found.element_bytes if found.is_nhwc else 1
+    repeats = max(1.0, along * config["BLOCK_N"] / at_once / threads)
+    is_unrolled = unrolls(found, each, config["TILE_P"], repeats)
     reads, writes = program_bytes(found, config)
     load_sectors, store_sectors = _sectors(found, each, config, along)
     gaps = _gaps(found, each, config, load_sectors)
     memory = limits.gb_per_s or c.gb_per_s
 
     # Of one program, in us: instructions, stores, and bytes from L2 and device memory.
-    issue = repeats * (each.instructions + c.access_instructions * (each.loads + each.stores)) / c.mhz
+    further = max(1.0, config["BLOCK_N"] / at_once / threads) if found.is_nhwc else 1.0
+    instructions = instructions_of(found, each, repeats, further, is_unrolled)
+    length = instructions if is_unrolled else instructions / each.steps
+    run = instructions / c.mhz
     stored = c.whole_cycles if found.is_nhwc or _stores_whole(found, each, config) else c.part_cycles
     moved = warps * repeats * each.stores * store_sectors * stored / c.mhz
     cached = (reads + writes) / c.l2_bytes / c.mhz
@@ -142,11 +105,12 @@ def estimate(
 
     held = _programs_held(each.registers * repeats, warps, limits)
     waves = programs / (sm_count * held)
-    wait = c.row_us * (each.rows - 1) + c.instruction_cycles * issue + c.own * (moved + transferred)
+    wait = (c.unrolled_row_us if is_unrolled else c.row_us) * (each.steps - 1)
+    wait += c.instruction_cycles * run + c.own * (moved + transferred)
     return c.start_us + overlapped(
         c.sharpness,
         (1.0 if waves <= 1 else waves + c.last_wave) * wait,
-        programs * warps * issue / 4 / sm_count,
+        c.issue * (1 + c.code * length) * programs * warps * run / 4 / sm_count,
         programs * moved / sm_count,
         programs * cached / sm_count,
         _image_bytes(found) / memory / 1e3 * (1 + c.gaps * log2(_far(found, config, gaps, along))),
@@ -162,6 +126,8 @@ def program_bytes(found: Windows, config: Mapping[str, Any]) -> tuple[float, flo
     wide, out_wide = min(block_q * columns.stride + more_columns, columns.size), min(block_q, columns.count)
     if found.is_nhwc:
         channels = min(block_n, found.channels) * size
+        if block_n < found.channels:
+            channels += SECTOR - min(SECTOR, power_of_2_in(found.channels * size))
         read_rows = min(high * rows.stride + more_rows, rows.size)
         return read_rows * wide * channels, min(high, rows.count) * out_wide * channels
     planes = max(1.0, block_n / cdiv(rows.count, high))
@@ -209,11 +175,14 @@ def _gaps(found: Windows, each: Work, config: Mapping[str, Any], sectors: float)
     """Return the bytes that a load of a warp reaches relative to those that it reads.
 
     Args:
-        sectors: sectors that it reaches; of nhwc, parts of lines are reached if a program has few of the channels.
+        sectors: sectors that it reaches; of nhwc, parts of lines are reached if a program has few of the channels, or
+            if pixels begin anywhere.
     """
     if found.is_nhwc:
+        if config["BLOCK_N"] >= found.channels:
+            return 1.0
         run = config["BLOCK_N"] * found.element_bytes
-        return max(1.0, LINE / run) if config["BLOCK_N"] < found.channels else 1.0
+        return (run + LINE - min(LINE, power_of_2_in(run, found.channels * found.element_bytes))) / run
     return max(1.0, sectors * SECTOR / (32 * each.load_bytes))
 
 
