@@ -106,11 +106,15 @@ def shared_bytes(problem: Problem, config: Mapping[str, Any], limits: Limits) ->
     """Return the shared memory that the kernel which reads through pointers takes, at most.
 
     wgmma reads its operands from shared memory, so that the block in use stays there beside those in flight; older
-    instructions copy it to registers first and need one buffer less.
+    instructions copy it to registers first and need one buffer less, but weights change threads there. The places of
+    blocks in pages, 1 KB for each loop, are left out.
     """
-    buffers = blocks_held(problem, config) - (0 if on_wgmma(config, limits) else 1)
-    row_bytes = config["BLOCK_M"] * head_width(problem) * itemsize(problem.dtype)
-    return max(1, buffers) * stage_bytes(problem, config) + row_bytes
+    size, is_pipelined = itemsize(problem.dtype), config["num_stages"] > 1
+    row_bytes = config["BLOCK_M"] * head_width(problem) * size
+    if on_wgmma(config, limits):
+        return blocks_held(problem, config) * stage_bytes(problem, config) + row_bytes
+    weight_bytes = config["BLOCK_M"] * config["BLOCK_N"] * size if is_pipelined else 0
+    return max(1, blocks_held(problem, config) - 1) * stage_bytes(problem, config) + row_bytes + weight_bytes
 
 
 def blocks_held(problem: Problem, config: Mapping[str, Any]) -> int:

@@ -46,17 +46,18 @@ def vendor(problem: Problem, tensors: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     import torch
 
+    def convolved() -> Any:
+        arguments = _by_axis(problem, "stride", "padding", "dilation")
+        return torch.nn.functional.conv2d(tensors["x"], tensors["weight"], tensors.get("bias"), **arguments)
+
+    if problem.dtype != "fp32":
+        return {"out": activated(problem, convolved())}
     setting = torch.backends.cudnn.conv
-    before = setting.fp32_precision
-    if problem.dtype == "fp32":
-        setting.fp32_precision = precision(problem)
+    before, setting.fp32_precision = setting.fp32_precision, precision(problem)
     try:
-        out = torch.nn.functional.conv2d(
-            tensors["x"], tensors["weight"], tensors.get("bias"), **_by_axis(problem, "stride", "padding", "dilation")
-        )
+        return {"out": activated(problem, convolved())}
     finally:
         setting.fp32_precision = before
-    return {"out": activated(problem, out)}
 
 
 def _by_axis(problem: Problem, *names: str) -> dict[str, tuple[int, int]]:

@@ -13,7 +13,7 @@ from tuner.kernels.gemm.few_tiles import of_few_tiles
 from tuner.kernels.gemm.odd_rows import of_odd_rows
 from tuner.kernels.gemm.space import DEFAULTS, PLAIN, WITH_ROLES, is_described, on_tensor_cores, precision, valid
 from tuner.kernels.shared.product_copies import Copying, of_copies
-from tuner.kernels.shared.product_rows import may_align, padded, transposed
+from tuner.kernels.shared.product_rows import may_align, padded, transposed, unaligned
 from tuner.kernels.shared.tiling import by_waves, rows_walked, stage_bytes
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize, next_power_of_2
 
@@ -96,8 +96,8 @@ def by_rules(problem: Problem, limits: Limits) -> Mapping[str, Value]:
 def by_vectors(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
     """Return the default of a matrix times a vector, or times up to four vectors if it lies along K; else None.
 
-    None too if the matrix is small, the tensor cores are asked for, or three or four vectors meet more rows than
-    programs of 16 that all run at once: tensor cores are then 1.0 to 1.28 times as fast.
+    None too if the matrix is small, the tensor cores are asked for, or there are three or four vectors and more rows
+    than run at once in programs of 16: tensor cores are then 1.0 to 1.28 times as fast.
 
     A matrix that lies along K is read by one row for each program, in steps of 8 or 4 KB if they divide it, else by one
     row or two in steps of 2 KB; for more vectors, programs take as many rows and a shorter step of each. A matrix that
@@ -111,7 +111,8 @@ def by_vectors(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
     vectors = next_power_of_2(min(M, N))
     if SETTINGS.vectors_least_k > K or vectors > (4 if lies_along_k else 1):
         return None
-    if vectors == 4 and cdiv(max(M, N), 16) > SETTINGS.stream_programs * limits.sm_count:
+    many_rows = M <= N and cdiv(N, 16) > SETTINGS.stream_programs * limits.sm_count
+    if vectors == 4 and many_rows and on_tensor_cores(problem) and not unaligned(problem):
         return None
     if lies_along_k:
         step = next(step for step in (4096, 2048, 1024, 512) if K % step == 0 or step == 512)

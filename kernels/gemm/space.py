@@ -186,8 +186,8 @@ def persistent_can(problem: Problem, config: Mapping[str, Any], limits: Limits) 
     """Return whether the persistent kernel can run a config."""
     tile = config["BLOCK_M"] * config["BLOCK_N"]
     store_bytes = tile // config["STORES"] * itemsize(problem.dtype)
-    # Warps side by side hold columns of their own, so the sums of both halves change threads through shared memory.
-    side_by_side = config["STORES"] == 2 and 16 * config["num_warps"] > config["BLOCK_M"]
+    # On Hopper, warps side by side hold columns of their own, so sums of both halves change threads in shared memory.
+    side_by_side = limits.capability[0] == 9 and config["STORES"] == 2 and 16 * config["num_warps"] > config["BLOCK_M"]
     exchanged_bytes = tile // 2 * 4 if side_by_side else 0
     return (
         descriptors_can(problem, config, limits)

@@ -177,7 +177,8 @@ class ChoiceSettings:
     deep: float = 0.95
     """Factor on the estimates of warps with roles whose steps have 256 bytes along K. In one wave, 39 such configs took
     0.93 of theirs, where 290 of shorter steps took 0.98; 0.92 and 1.0 gave slower defaults. Of 8 bits whose sums leave
-    the tensor cores, 24 took 0.94 times as long, relative to shorter steps, as estimated (H200, 2026-11-30)."""
+    the tensor cores, 24 took 0.94 times as long, relative to shorter steps, as estimated (H200, 2026-11-30). Those of
+    8 bits whose sums stay were not measured, and have none."""
     composed: float = 1.06
     """Factor on those of groups that take turns and need several wgmma instructions for their columns. It rests on
     796 x 10752 x 1024 nn: 1.06 to 1.14 times as long as others of the same estimate (H200, 2026-11-30)."""
@@ -201,7 +202,8 @@ def slices_margin(config: Mapping[str, Any], settings: ChoiceSettings = CHOICE) 
 def roles_margin(tile: Roles, settings: ChoiceSettings = CHOICE) -> float:
     """Return the factor on the estimate of a tile of warps with roles for its steps and columns."""
     composed = tile.turns > 1 and len(tile.parts) > 1 and not tile.wide
-    return (1.0 if tile.is_shallow else settings.deep) * (settings.composed if composed else 1.0)
+    is_deep = not tile.is_shallow and (tile.promoted or tile.element == 2)
+    return (settings.deep if is_deep else 1.0) * (settings.composed if composed else 1.0)
 
 
 def least(
