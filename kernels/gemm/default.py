@@ -39,6 +39,11 @@ class DefaultSettings:
     """Most columns walked by the waves of a wide tile, relative to the tile width that walks fewest."""
     depth_slack: float = 1.2
     """Most elements along K of all steps of one depth, relative to the depth that walks fewest."""
+    short_k: int = 2048
+    """K below which sixteen rows may have tiles of 32 columns of a b that does not lie along K: if tiles of 64 keep half
+    of the card busy at most, and these more. 14 x 2816 x 1408 takes 6.1 us, in tiles of 64 columns 7.3. Memory serves
+    rows of 64 bytes slowly, so with a long K that is slower: 6 x 2624 x 6880 takes 23.4 and 22.3 us (H200, 2026-11-30).
+    """
     bytes_in_flight: int = 12_000_000
     """Bytes of all programs' loads in flight, beyond which they only wait for each other."""
     vectors_least_k: int = 1024
@@ -183,9 +188,11 @@ def sixteen_rows(problem: Problem, limits: Limits) -> Mapping[str, Value] | None
     flight, unless that is more than memory serves at once. If columns of b lie along K, at least 256 bytes of each are
     read at once. Descriptors read nothing for missing rows.
     """
-    M, N, _ = problem.sizes
+    M, N, K = problem.sizes
     b_is_t = transposed(problem)[1]
-    widths = [width for width in (256, 128, 64, 32) if width <= next_power_of_2(N) and (b_is_t or width > 32)]
+    leaves_half_idle = 2 * cdiv(N, 64) <= limits.sm_count <= 2 * cdiv(N, 32)
+    narrowest = 32 if b_is_t or (SETTINGS.short_k > K and leaves_half_idle) else 64
+    widths = [width for width in (256, 128, 64, 32) if narrowest <= width <= next_power_of_2(N)]
     if M > 16 or not widths:
         return None
     walked = {width: cdiv(cdiv(N, width), limits.sm_count) * width for width in widths}  # columns, by the waves of each

@@ -182,6 +182,10 @@ class ChoiceSettings:
     composed: float = 1.06
     """Factor on those of groups that take turns and need several wgmma instructions for their columns. It rests on
     796 x 10752 x 1024 nn: 1.06 to 1.14 times as long as others of the same estimate (H200, 2026-11-30)."""
+    narrow: tuple[float, ...] = (1.1, 1.05, 1.0)
+    """Factors on those with one, two and three groups whose last 16 columns are a wgmma of their own and do not lie
+    along K: rows of 32 bytes. 38 such configs of one group took 1.11 times as long as others of the same estimate, 48
+    of two 1.05 (H200, 2026-11-30)."""
     least_rows: int = 17
     """Fewest rows and columns of a product whose config the estimate chooses; the rules choose below."""
 
@@ -204,6 +208,20 @@ def roles_margin(tile: Roles, settings: ChoiceSettings = CHOICE) -> float:
     composed = tile.turns > 1 and len(tile.parts) > 1 and not tile.wide
     is_deep = not tile.is_shallow and (tile.promoted or tile.element == 2)
     return (settings.deep if is_deep else 1.0) * (settings.composed if composed else 1.0)
+
+
+def narrow_margin(tile: Roles, is_across_k: bool, settings: ChoiceSettings = CHOICE) -> float:
+    """Return the factor on the estimate of a tile for its last columns.
+
+    Args:
+        is_across_k: whether the right factor does not lie along K.
+    """
+    is_narrow = is_across_k and len(tile.parts) > 1 and tile.parts[-1] == _NARROWEST
+    return settings.narrow[tile.all_groups - 1] if is_narrow and not tile.wide else 1.0
+
+
+_NARROWEST = 16
+"""Columns of the narrowest wgmma of a factor that does not lie along K."""
 
 
 def least(

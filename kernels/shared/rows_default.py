@@ -93,9 +93,10 @@ class DefaultSettings:
     16 bits share one."""
     spilled_columns: float = 2.5
     """Number of columns that are read while a value beyond these is written to memory and read again."""
-    l2_bytes: int = 50 * 2**20
-    """Bytes of the L2 cache. If the rows that all multiprocessors loop over are longer, they are read twice from
-    memory (2026-11-30: 231 x 229,201 in a loop 197 us, shared 168 us)."""
+    l2_bytes: int = 45 * 2**20
+    """Bytes of L2 that rows take beside results. If the rows that all multiprocessors loop over are longer, they are
+    read twice from memory (2026-11-30: 231 x 229,201 in a loop 197 us, shared 168 us; 261 x 185,123, 47 MiB of 132 rows,
+    159 and 96 us; 1,675 x 131,072, 33 MiB, 321 and 438 us)."""
 
 
 SETTINGS = DefaultSettings()

@@ -143,6 +143,8 @@ class TestNorms:
 
     def test_rows_that_leave_l2_before_they_are_read_again_are_shared(self) -> None:
         assert has(default("rms_norm", M=231, N=229_201, residual=True, weight=False), VARIANT="shared", BLOCK_N=8192)
+        assert default("layer_norm", M=261, N=185_123, weight=False, bias=False)["VARIANT"] == "shared"
+        assert default("layer_norm", M=1675, N=131_072)["VARIANT"] == "looped"
         assert default("rms_norm", M=231, N=131_072)["VARIANT"] == "looped"
 
     def test_odd_rows_beside_two_vectors_are_shared_if_they_leave_most_of_the_card_empty(self) -> None:
@@ -218,6 +220,7 @@ class TestElementwise:
         """Programs of one warp fill half of a multiprocessor, which runs 32 of them."""
         for dtype in ("bf16", "fp32"):
             assert has(default("gelu", M=16_384, N=385, dtype=dtype), BLOCK=1024, num_warps=4, EVICT_FIRST=False)
+        assert has(default("gelu", M=11, N=10_985), BLOCK=512, num_warps=2)
         assert has(default("gelu", M=154, N=929), BLOCK=512, num_warps=2)
 
     def test_they_are_large_if_the_last_wave_is_one_of_many(self) -> None:

@@ -204,6 +204,9 @@ def test_few_rows_are_cut_until_they_fill_the_card_once(values: dict[str, object
         ({"N": 28672, "layout": "nt"}, {"VARIANT": "tiles", "BLOCK_N": 256, "BLOCK_K": 128}),
         ({"N": 28672, "M": 2}, {"BLOCK_N": 256, "VARIANT": "persistent", "num_warps": 4}),
         ({"N": 2048, "M": 8}, {"BLOCK_K": 256, "VARIANT": "persistent", "num_stages": 5}),  # as many as fit
+        ({"N": 2816, "M": 14, "K": 1408}, {"BLOCK_N": 32, "BLOCK_K": 256}),  # 44 tiles of 64 are few
+        ({"N": 2816, "M": 14}, {"BLOCK_N": 64}),
+        ({"N": 1408, "M": 14, "K": 1408}, {"BLOCK_N": 64}),  # 44 of 32 are no more than few either
         ({"N": 28672, "M": 8, "dtype": "fp32"}, {"BLOCK_N": 256, "VARIANT": "tiles", "num_warps": 2}),
         ({"N": 28672, "M": 17}, {"BLOCK_M": 32}),
     ],
