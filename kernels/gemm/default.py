@@ -40,10 +40,10 @@ class DefaultSettings:
     depth_slack: float = 1.2
     """Most elements along K of all steps of one depth, relative to the depth that walks fewest."""
     short_k: int = 2048
-    """K below which sixteen rows may have tiles of 32 columns of a b that does not lie along K: if tiles of 64 keep half
-    of the card busy at most, and these more. 14 x 2816 x 1408 takes 6.1 us, in tiles of 64 columns 7.3. Memory serves
-    rows of 64 bytes slowly, so with a long K that is slower: 6 x 2624 x 6880 takes 23.4 and 22.3 us (H200, 2026-11-30).
-    """
+    """K below which sixteen rows may have tiles of 32 columns of a b that does not lie along K: if tiles of 64 keep at
+    most half of the card busy, and these more. 14 x 2816 x 1408 takes 6.1 us, in tiles of 64 columns 7.3. Memory serves
+    rows of 64 bytes slowly, so with a long K that is slower: 6 x 2624 x 6880 takes 23.4 and 22.3 us (H200,
+    2026-11-30)."""
     bytes_in_flight: int = 12_000_000
     """Bytes of all programs' loads in flight, beyond which they only wait for each other."""
     vectors_least_k: int = 1024

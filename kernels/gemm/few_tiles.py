@@ -30,10 +30,11 @@ class FewTilesSettings:
     gain: float = 1.06
     """Least speedup over the config found so far for which slices of tiles are used; by estimates with margins."""
     few_rows: int = 16
-    """Rows, or columns, up to which `few_rows_gain` takes the place of `gain`."""
+    """Rows or columns up to which `few_rows_gain` replaces `gain`."""
     few_rows_gain: float = 1.3
-    """Slices of four products that were estimated 1.1 to 1.25 times as fast took 1.02 to 1.06 times as long, those of
-    three that were estimated 1.4 to 1.75 times as fast 0.82 to 0.95 times (H200, 2026-11-30)."""
+    """Least speedup with few rows or columns. Slices of four products that were estimated 1.1 to 1.25 times as fast
+    took 1.02 to 1.06 times as long, those of three that were estimated 1.4 to 1.75 times as fast 0.82 to 0.95 times
+    (H200, 2026-11-30)."""
     sides: tuple[int, ...] = (16, 32, 64, 128)
     """Rows and columns of a tile."""
     depths: tuple[int, ...] = (64, 128, 256)

@@ -70,5 +70,5 @@ def _plausible(problem: Problem, limits: Limits) -> Iterator[Mapping[str, Value]
         composed = len(parts(tile.width, 128 if promoted else 256)) > 1
         for is_wide in (True, False) if composed else (False,):
             yield {**tile.knobs(BLOCK, is_wide), "PROGRAMS": 1, "ALIGN": False}
-        if tile.rows == 64 and tile.width <= MOST_DEEP_COLUMNS:
+        if tile.rows == 64 and tile.width <= MOST_DEEP_COLUMNS and not (promoted and composed):
             yield {**tile.knobs(2 * BLOCK, promoted), "PROGRAMS": 1, "ALIGN": False}

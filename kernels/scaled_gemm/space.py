@@ -263,7 +263,8 @@ def specialized_can(problem: Problem, config: Mapping[str, Any], limits: Limits)
         # a step, which take turns with their sums, it would be slower.
         (problem["scales"] == "tensor" or (config["VARIANT"] == "specialized" and tile.columns in BLOCK_COLUMNS))
         and (not tile.wide or tile.can_be_wide)
-        # Deeper steps are for small tiles. If sums leave the tensor cores, these need products by PTX.
+        # Deeper steps are for small tiles. If sums leave the tensor cores, they need products by PTX, of a power of two
+        # of columns.
         and (
             tile.block_k == BLOCK
             or (tile.left_rows == 64 and tile.columns <= MOST_DEEP_COLUMNS and tile.wide is tile.promoted)

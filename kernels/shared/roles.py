@@ -95,7 +95,8 @@ class Roles:
     @property
     def held(self) -> int:
         """Number of sums and products that each thread holds."""
-        multiplied = (self.columns if self.wide else self.parts[0]) if self.promoted else 0
+        halves = 1 if self.is_shallow else 2
+        multiplied = (halves * self.columns if self.wide else self.parts[0]) if self.promoted else 0
         return self.rows * (self.columns + multiplied) // 128
 
     @property

@@ -1,4 +1,4 @@
-"""Sums of a group of warps with roles, over the steps that the fetcher brings: three ways to compute them."""
+"""Sums of a group of warps with roles, over the steps that the fetcher brings: four ways to compute them."""
 
 from __future__ import annotations
 

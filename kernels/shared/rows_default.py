@@ -69,7 +69,7 @@ class DefaultSettings:
     do, even if these are read twice from memory. So small programs, several on each multiprocessor, are under way while
     others join their sums (2026-11-30: 2,048 x 41,219 293 us, by 32 warps 378 us; 512 x 46,567 92 and 109 us)."""
     alone: float = 3 / 8
-    """Part of a multiprocessor's registers beyond which the values of a row leave no room for another. If some
+    """Share of a multiprocessor's registers above which only one program that holds a row fits. If some
     multiprocessors have two such rows and none has more, loops run both at once (2026-11-30: 246 x 32,768 in a loop
     14.0 us, one row after the other 16.7 us)."""
     many_odd_rows: int = 3
@@ -95,15 +95,18 @@ class DefaultSettings:
     """Number of columns that are read while a value beyond these is written to memory and read again."""
     l2_bytes: int = 45 * 2**20
     """Bytes of L2 that rows take beside results. If the rows that all multiprocessors loop over are longer, they are
-    read twice from memory (2026-11-30: 231 x 229,201 in a loop 197 us, shared 168 us; 261 x 185,123, 47 MiB of 132 rows,
-    159 and 96 us; 1,675 x 131,072, 33 MiB, 321 and 438 us)."""
+    read twice from memory (2026-11-30: 231 x 229,201 in a loop 197 us, shared 168 us; 261 x 185,123, of which 132 rows
+    are 47 MiB, 159 and 96 us; 1,675 x 131,072, 33 MiB, 321 and 438 us)."""
 
 
 SETTINGS = DefaultSettings()
 
 
 def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
-    """Return a config that holds whole rows; longer rows are shared if they are few, else looped over."""
+    """Return a config that holds whole rows; longer rows are shared if they are few, else looped over.
+
+    Rows that the registers hold are looped over too if some multiprocessors have two and room for one.
+    """
     M, N, sm_count = problem["M"], problem["N"], limits.sm_count
     candidates: list[Mapping[str, Value]] = [*_shared(problem, limits)]
     if can_be_odd(problem):

@@ -114,7 +114,7 @@ def added(sums, left, right, BLOCKS: gl.constexpr, DTYPE: gl.constexpr):
 
 @gluon.jit
 def products(left, right, TENSORS: gl.constexpr, WIDTH: gl.constexpr, DEPTH: gl.constexpr, DTYPE: gl.constexpr):
-    """Issue a step's products of 64 rows, and return them before they are complete.
+    """Issue a step's products of 64 rows. Return them before they are complete, as TENSORS tensors of WIDTH columns.
 
     Args:
         left, right: addresses of the factors' rows in shared memory.

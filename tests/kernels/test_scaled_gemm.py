@@ -381,7 +381,7 @@ def test_warps_with_roles_have_whole_tiles_that_fill_more_of_it(asked: Problem) 
     [
         ({"M": 326, "N": 2417, "K": 2546, "accumulate": "fast"}, 0.00243),
         ({"M": 326, "N": 2416, "K": 2546, "accumulate": "fast"}, 0.00243),
-        ({"M": 326, "N": 2417, "K": 100001, "accumulate": "fast"}, 0.0039),
+        ({"M": 326, "N": 2417, "K": 100001, "accumulate": "fast"}, 0.0078),
         ({"M": 326, "N": 2416, "K": 2544, "accumulate": "fast"}, 0.0),  # cuBLAS shows it
         ({"M": 326, "N": 2417, "K": 2546}, 0.0),
         ({"M": 326, "N": 2417, "K": 2546, "scales": "block"}, 0.0),
