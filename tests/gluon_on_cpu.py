@@ -69,7 +69,10 @@ class Pointer:
 
 
 class Memory:
-    """A view of shared memory: rows one after the other from an offset on."""
+    """A view of shared memory: rows one after the other from an offset on.
+
+    Matrices with rows of 256 bytes lie there as the copy engine writes them: one half of all rows behind the other.
+    """
 
     def __init__(
         self, raw: Any, offset: int, dtype: Dtype, shape: list[int], axes: tuple[int, ...] | None = None
@@ -85,7 +88,29 @@ class Memory:
         return Memory(self.raw, self.offset, self.dtype, self.shape, axes)
 
     @property
+    def halves(self) -> list[Memory]:
+        """Blocks of 128 bytes of each row; none if rows have no more than that."""
+        rows, columns = self.shape[-2:] if len(self.shape) == 2 else (0, 0)
+        most = 128 // np.dtype(self.dtype.numpy).itemsize
+        if columns <= most:
+            return []
+        return [
+            Memory(self.raw, self.offset + nth * rows * 128, self.dtype, [rows, most]) for nth in range(columns // most)
+        ]
+
+    def write(self, values: Any) -> None:
+        if not (halves := self.halves):
+            self.values[...] = values
+            return
+        rows = values if self.axes is None else values.transpose(self.axes)
+        for half, part in zip(halves, np.split(rows, len(halves), axis=1), strict=True):
+            half.values[...] = part
+
+    @property
     def values(self) -> Any:
+        if halves := self.halves:
+            whole = np.concatenate([half.values for half in halves], axis=1)
+            return whole if self.axes is None else whole.transpose(self.axes)
         size = int(np.prod(self.shape)) * np.dtype(self.dtype.numpy).itemsize
         assert self.offset + size <= len(self.raw), "a view ends behind shared memory"
         found = self.raw[self.offset : self.offset + size].view(self.dtype.numpy).reshape(self.shape)
@@ -93,7 +118,7 @@ class Memory:
 
     def store(self, values: Any) -> None:
         assert self.values.shape == values.shape
-        self.values[...] = values
+        self.write(values)
 
     def load(self, layout: Any) -> Tensor:
         return tensor(self.values.copy())
@@ -208,7 +233,7 @@ class Program:
                 first_byte=lambda: 0,
                 added=self.wide_sums,
                 products=self.wide_products,
-                completed=lambda sums: (self.finished_products(0, list(sums)),),
+                completed=lambda sums: self.finished_products(0, [*sums, None])[:-1],
                 stacked=self.stacked,
             ),
             "fence_async_shared": lambda: None,
@@ -236,9 +261,10 @@ class Program:
     def copy_in(self, source: Descriptor, at: list[int], barrier: Barrier, memory: Memory) -> None:
         assert memory.shape == source.block_shape
         there, here = source.parts(at)
-        memory.values[...] = 0
-        memory.values[here] = source.matrix[there]
-        barrier.update(0, -memory.values.nbytes)
+        values = np.zeros_like(memory.values)
+        values[here] = source.matrix[there]
+        memory.write(values)
+        barrier.update(0, -values.nbytes)
 
     def copy_out(self, out: Descriptor, at: list[int], memory: Memory) -> None:
         assert memory.shape == out.block_shape

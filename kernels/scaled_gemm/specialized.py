@@ -11,7 +11,7 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDes
 
 from tuner.kernels.scaled_gemm.factors import Rows, factors
 from tuner.kernels.scaled_gemm.space import BLOCK, is_promoted, shares_evenly, staging_slots, swapped, tile_of_roles
-from tuner.kernels.shared.roles import walked_together
+from tuner.kernels.shared.roles import Roles, walked_together
 from tuner.kernels.shared.specialized import gemm_specialized, of_parts
 from tuner.kernels.shared.tiling import ALIGNED_BYTES, tile_count
 from tuner.kernels.shared.wide_wgmma import is_kept
@@ -20,9 +20,7 @@ from tuner.kernels.spec import Launch, Problem, cdiv, itemsize
 
 def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any]) -> Launch:
     left, right = factors(problem, config, tensors)
-    tile, tiles, K = tile_of_roles(problem, config), tile_count(problem, config), problem["K"]
-    if tile.wide and not is_kept():
-        tile = replace(tile, wide=False, block_k=BLOCK)
+    tile, tiles, K = compiled_tile(tile_of_roles(problem, config), is_kept()), tile_count(problem, config), problem["K"]
     of_blocks, shared, slices = problem["scales"] == "block", shares_evenly(config), config["SPLIT_K"]
     counters = tensors["arrived"].shape[0]
     programs = counters // tile.groups if shared else counters if slices == 1 else tiles * slices
@@ -70,6 +68,11 @@ def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[st
             "num_warps": config["num_warps"],
         },
     )
+
+
+def compiled_tile(tile: Roles, is_known: bool) -> Roles:
+    """Return the tile as it is compiled: composed, with short steps, if one product of all columns is unknown."""
+    return tile if is_known or not tile.wide else replace(tile, wide=False, block_k=BLOCK)
 
 
 def moved_back(problem: Problem, config: Mapping[str, Any]) -> dict[str, int]:

@@ -314,6 +314,7 @@ def test_sums_outside_of_tensor_cores_take_the_products_of_one_step() -> None:
         {"M": 747, "N": 9408, "K": 12544}, {"BLOCK_K": 128, "num_stages": 14, **tile}, "ptx", op="scaled_gemm"
     )
     assert products_in(code) == 2 * [("n144k32", "0"), *3 * [("n144k32", "1")]]
+    assert code.count("wgmma.wait_group.sync.aligned 0;") == 2 * 2  # for the products, and to hold those of one step
 
 
 def products_in(code: str) -> list[tuple[str, str]]:

@@ -168,6 +168,7 @@ def test_shared_tiles_are_joined(tile: tuple[int, int]) -> None:
         ({}, {"VARIANT": "specialized", "BLOCK_M": 64, "BLOCK_N": 80, "GROUPS": 1, "WIDE": True}),
         ({}, {"VARIANT": "specialized", "BLOCK_M": 128, "BLOCK_N": 176, "GROUPS": 2, "WIDE": True}),
         ({}, {"VARIANT": "swapped", "BLOCK_M": 96, "BLOCK_N": 192, "GROUPS": 3, "WIDE": True}),
+        ({}, {"VARIANT": "swapped", "BLOCK_M": 32, "BLOCK_N": 64, "GROUPS": 1, "WIDE": True, "BLOCK_K": 256}),
         ({"scales": "block"}, {"VARIANT": "specialized", "BLOCK_M": 128, "BLOCK_N": 128, "GROUPS": 2}),
         ({"scales": "block"}, {"VARIANT": "specialized", "BLOCK_M": 192, "BLOCK_N": 64, "GROUPS": 3}),
         ({}, {"VARIANT": "specialized", "BLOCK_M": 128, "BLOCK_N": 128, "GROUPS": 2, "SPLIT_K": 2}),

@@ -14,6 +14,8 @@ from placed import At
 from tuner import catalog
 from tuner.errors import UsageError
 from tuner.kernels.scaled_gemm.default import by_rules
+from tuner.kernels.scaled_gemm.space import tile_of_roles
+from tuner.kernels.scaled_gemm.specialized import compiled_tile
 from tuner.kernels.spec import Config, Launch, Operand, Problem, Value
 from tuner.measure import check, tensors
 from tuner.measure.stand_ins import StandIn
@@ -336,22 +338,15 @@ def test_warps_with_roles_share_tiles_that_would_leave_half_of_the_card_idle() -
     assert launched_with_workspace(more, config)[0].grid == (132,)  # 8 of 11 of one of 96
 
 
-def test_where_one_product_of_all_columns_is_unknown_steps_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_one_product_of_all_columns_is_unknown_steps_are_short() -> None:
     """Deep steps of sums outside of the tensor cores need two such products."""
-    deep: dict[str, Any] = {
-        "VARIANT": "swapped",
-        "BLOCK_M": 16,
-        "BLOCK_N": 64,
-        "BLOCK_K": 256,
-        "GROUPS": 1,
-        "WIDE": True,
-    }
-    asked, config = problem(26, 2944, 2800), KERNEL.signature.config({**TILE, **deep, "num_stages": 14})
+    deep: dict[str, Any] = {"VARIANT": "swapped", "BLOCK_M": 16, "BLOCK_N": 64, "GROUPS": 1}
+    asked = problem(26, 2944, 2800)
+    config = KERNEL.signature.config({**TILE, **deep, "BLOCK_K": 256, "WIDE": True, "num_stages": 14})
     assert KERNEL.valid(asked, config, H200.limits)
-    for is_kept, block_k in ((True, 256), (False, 128)):
-        monkeypatch.setattr("tuner.kernels.scaled_gemm.specialized.is_kept", lambda kept=is_kept: kept)
-        launch, _ = launched_with_workspace(asked, config)
-        assert (launch.kwargs["WIDE"], launch.kwargs["BLOCK_K"]) == (is_kept, block_k)
+    tile = tile_of_roles(asked, config)
+    assert compiled_tile(tile, True) == tile
+    assert compiled_tile(tile, False) == replace(tile, block_k=128, wide=False)
 
 
 @pytest.mark.parametrize(("slices", "programs", "split_k"), [(2, 64, 1), (3, 96, 3), (4, 128, 4)])
