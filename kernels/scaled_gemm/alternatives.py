@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from tuner.kernels.scaled_gemm.estimate import estimate
@@ -26,7 +27,7 @@ from tuner.kernels.shared.first_cost import (
 )
 from tuner.kernels.shared.product_estimate import COEFFICIENTS
 from tuner.kernels.shared.product_rows import unaligned
-from tuner.kernels.shared.roles import HELD, MOST_DEEP_COLUMNS, parts
+from tuner.kernels.shared.roles import MOST_DEEP_COLUMNS, Roles, parts
 from tuner.kernels.spec import Limits, Problem, Value
 
 
@@ -54,8 +55,9 @@ def _plausible(problem: Problem, limits: Limits) -> Iterator[Mapping[str, Value]
     cycles = COEFFICIENTS.promoted_cycles + (COEFFICIENTS.scaled_cycles if of_blocks else 0.0)
 
     def promotion(rows: int, groups: int, width: int) -> float:
-        is_whole = not of_blocks and rows == 64 * groups and width <= HELD[groups]
-        return cycles * (1 if is_whole else len(parts(width, 128)))
+        composed = Roles(groups, rows // groups, width, BLOCK, 1, 14, 4 if of_blocks else 0, promoted=True)
+        whole = replace(composed, wide=True)
+        return cycles * (1 if whole.can_be_wide and whole.holds_sums else len(composed.parts))
 
     def may_run(tile: LikelyTile) -> bool:
         return not of_blocks or (not tile.swapped and tile.width in BLOCK_COLUMNS)
@@ -67,7 +69,7 @@ def _plausible(problem: Problem, limits: Limits) -> Iterator[Mapping[str, Value]
         promotion=promotion if promoted else None,
         may_run=may_run,
     ):
-        composed = len(parts(tile.width, 128 if promoted else 256)) > 1
+        composed = len(parts(tile.width, promoted)) > 1
         for is_wide in (True, False) if composed else (False,):
             yield {**tile.knobs(BLOCK, is_wide), "PROGRAMS": 1, "ALIGN": False}
         if tile.rows == 64 and tile.width <= MOST_DEEP_COLUMNS and not (promoted and composed):

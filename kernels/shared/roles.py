@@ -41,8 +41,13 @@ ONE_CHOICE: Mapping[str, tuple[int, ...]] = {name: (value,) for name, value in W
 """The same as choices of a variant."""
 
 
-def parts(columns: int, most: int = 256) -> tuple[int, ...]:
-    """Return powers of two up to `most`, the largest first, whose sum is `columns`: 128 and 32 of 160."""
+def parts(columns: int, promoted: bool = False) -> tuple[int, ...]:
+    """Return the columns of each wgmma of a step: powers of two, the largest first, such as 128 and 32 of 160.
+
+    Args:
+        promoted: whether products leave the tensor cores in each step; they then have up to 128 columns, not 256.
+    """
+    most = 128 if promoted else 256
     found = [most] * (columns // most)
     rest = columns % most
     while rest:
@@ -89,8 +94,8 @@ class Roles:
 
     @property
     def parts(self) -> tuple[int, ...]:
-        """Columns of each wgmma of a step."""
-        return parts(self.columns, 128 if self.promoted else 256)
+        """Columns of each wgmma of a step, if it is not `wide`."""
+        return parts(self.columns, self.promoted)
 
     @property
     def held(self) -> int:
@@ -98,6 +103,11 @@ class Roles:
         halves = 1 if self.is_shallow else 2
         multiplied = (halves * self.columns if self.wide else self.parts[0]) if self.promoted else 0
         return self.rows * (self.columns + multiplied) // 128
+
+    @property
+    def holds_sums(self) -> bool:
+        """True if the registers hold all sums and products."""
+        return self.held <= HELD[self.all_groups]
 
     @property
     def all_groups(self) -> int:
@@ -138,12 +148,7 @@ class Roles:
         stages = self.stages(slots)
         # In the ring, each piece of the sums takes a group's rows of another stage.
         in_ring = self.chunks <= stages and self.block_k * self.element >= CHUNK_BYTES
-        return (
-            self.held <= HELD[self.all_groups]
-            and len(self.parts) <= MOST_PARTS
-            and stages >= FEWEST_STAGES
-            and (slots > 0 or in_ring)
-        )
+        return self.holds_sums and len(self.parts) <= MOST_PARTS and stages >= FEWEST_STAGES and (slots > 0 or in_ring)
 
     @property
     def can_be_wide(self) -> bool:

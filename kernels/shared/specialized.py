@@ -97,7 +97,7 @@ def fetch(
 
     With scales of blocks, those of the left factor's rows are part of a stage.
     """
-    PARTS: gl.constexpr = parts_of(COLUMNS, 128 if PROMOTED else 256)
+    PARTS: gl.constexpr = parts_of(COLUMNS, PROMOTED)
     OF_BLOCKS: gl.constexpr = SCALES == "block"
     BLOCK_M: gl.constexpr = GROUPS * ROWS
     ELEMENT: gl.constexpr = left.dtype.primitive_bitwidth // 8
@@ -145,7 +145,7 @@ def multiply(
     """Compute a group's rows of every tile, or of every second one if groups take turns."""
     GROUP: gl.constexpr = ROLE % GROUPS
     TURN: gl.constexpr = ROLE // GROUPS
-    PARTS: gl.constexpr = parts_of(COLUMNS, 128 if PROMOTED else 256)
+    PARTS: gl.constexpr = parts_of(COLUMNS, PROMOTED)
     BLOCK_M: gl.constexpr = GROUPS * ROWS
     scale_left, scale_right, _, stride_sbn, stride_sbk = scaling
     partials, arrived = workspace
@@ -242,7 +242,7 @@ def gemm_specialized(
     start in the order of their numbers, as on each card so far, though CUDA does not guarantee it. With SPLIT_K all
     tiles are cut into as many slices, and no slice waits: the last to arrive adds them up.
     """
-    PARTS: gl.constexpr = parts_of(COLUMNS, 128 if PROMOTED else 256)
+    PARTS: gl.constexpr = parts_of(COLUMNS, PROMOTED)
     rights, outs = (right, right_2, right_3), (out, out_2, out_3)
     if WIDE:
         rows: gl.constexpr = STAGES * (GROUPS * ROWS + COLUMNS)

@@ -58,7 +58,7 @@ def test_columns_are_composed_of_at_most_three_powers_of_two() -> None:
         assert list(found) == sorted(set(found), reverse=True)
         assert all(part & part - 1 == 0 for part in found)
         assert len(found) <= MOST_PARTS
-    assert parts(256, 128) == (128, 128)
+    assert parts(256, True) == (128, 128)
 
 
 @pytest.mark.parametrize("each", [0, 1, 8])
