@@ -103,11 +103,11 @@ def stage_bytes(problem: Problem, config: Mapping[str, Any]) -> int:
 
 
 def shared_bytes(problem: Problem, config: Mapping[str, Any], limits: Limits) -> int:
-    """Return the shared memory that the kernel which reads through pointers takes, at most.
+    """Return the bytes of shared memory of the kernel that reads through pointers, without entries of the page table.
 
     wgmma reads its operands from shared memory, so that the block in use stays there beside those in flight; older
-    instructions copy it to registers first and need one buffer less, but weights change threads there. The places of
-    blocks in pages, 1 KB for each loop, are left out.
+    instructions copy it to registers first and need one buffer less, but weights change threads there. Entries of the
+    page table take up to 1 KB for each loop.
     """
     size, is_pipelined = itemsize(problem.dtype), config["num_stages"] > 1
     row_bytes = config["BLOCK_M"] * head_width(problem) * size

@@ -163,7 +163,7 @@ KERNEL = Kernel(
                 "two groups multiply tiles in turn: one stores, one multiplies (roles)",
                 False,
             ),
-            Knob("WIDE", (False, True), "one product a step for any number of columns (roles; Triton 3.6, 3.7)", False),
+            Knob("WIDE", (False, True), "one wgmma for all columns of a tile (roles; Triton 3.6, 3.7)", False),
             Knob(
                 "ALIGN",
                 (False, True),

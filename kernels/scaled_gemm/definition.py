@@ -201,7 +201,7 @@ KERNEL = Kernel(
             ),
             Knob("PROGRAMS", (1, 2), "programs that stay on a multiprocessor", 1),
             Knob("GROUPS", (1, 2, 3), "groups of four warps that multiply, of warps with roles", 2),
-            Knob("WIDE", (False, True), "a product for any number of columns at once (roles; Triton 3.6, 3.7)", False),
+            Knob("WIDE", (False, True), "one wgmma for all columns of a tile (roles; Triton 3.6, 3.7)", False),
             Knob(
                 "ALIGN",
                 (False, True),

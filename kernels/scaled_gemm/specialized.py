@@ -71,7 +71,11 @@ def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[st
 
 
 def compiled_tile(tile: Roles, is_known: bool) -> Roles:
-    """Return the tile as it is compiled: composed, with short steps, if one product of all columns is unknown."""
+    """Return the tile as it is compiled.
+
+    Without one wgmma for all columns, which this version of Triton may not support, columns are composed of powers of
+    two, in steps of 128.
+    """
     return tile if is_known or not tile.wide else replace(tile, wide=False, block_k=BLOCK)
 
 

@@ -38,9 +38,9 @@ class DefaultSettings:
     """Warps of a program."""
     unaligned_elements: int = 8
     """Elements that a thread reads at once if rows do not begin at multiples of 16 bytes and each multiprocessor reads
-    less than `loop_bytes`. They are moved one by one by small programs, since the card runs few waves of them, but not
-    of one warp: a multiprocessor runs 32 programs, and twice the warps (H200, 2026-11-30: gelu of 16,384 x 385 by four
-    warps 15.1 us, by one with 16 elements a thread 21.4 us)."""
+    less than `loop_bytes`. They are moved one by one by small programs, since the card runs few waves of them. A
+    multiprocessor holds 32 programs but 64 warps, so programs of one warp would fill half of it (H200, 2026-11-30: gelu
+    of 16,384 x 385 by four warps 15.1 us, by one with 16 elements a thread 21.4 us)."""
     waves: int = 2
     """Number of programs for each multiprocessor below which blocks are made smaller."""
     unaligned_waves: float = 1.5

@@ -176,16 +176,16 @@ class ChoiceSettings:
     """Factor on the estimates of slices, which err most."""
     deep: float = 0.95
     """Factor on the estimates of warps with roles whose steps have 256 bytes along K. In one wave, 39 such configs took
-    0.93 of theirs, where 290 of shorter steps took 0.98; 0.92 and 1.0 gave slower defaults. Of 8 bits whose sums leave
-    the tensor cores, 24 took 0.94 times as long, relative to shorter steps, as estimated (H200, 2026-11-30). Those of
-    8 bits whose sums stay were not measured, and have none."""
+    0.93 of theirs, where 290 of shorter steps took 0.98; 0.92 and 1.0 gave slower defaults. 24 with 8 bits
+    whose sums leave the tensor cores took 0.94 of their estimates, relative to shorter steps (H200, 2026-11-30). The
+    factor does not apply to 8-bit sums that stay there, which were not measured."""
     composed: float = 1.06
     """Factor on those of groups that take turns and need several wgmma instructions for their columns. It rests on
     796 x 10752 x 1024 nn: 1.06 to 1.14 times as long as others of the same estimate (H200, 2026-11-30)."""
     narrow: tuple[float, ...] = (1.1, 1.05, 1.0)
-    """Factors on those with one, two and three groups whose last 16 columns are a wgmma of their own and do not lie
-    along K: rows of 32 bytes. 38 such configs of one group took 1.11 times as long as others of the same estimate, 48
-    of two 1.05 (H200, 2026-11-30)."""
+    """Factors on the estimates of tiles of one, two and three groups whose last 16 columns are a separate wgmma and do
+    not lie along K: rows of 32 bytes. 38 such configs of one group took 1.11 times as long as others of the same
+    estimate, 48 of two 1.05 (H200, 2026-11-30)."""
     least_rows: int = 17
     """Fewest rows and columns of a product whose config the estimate chooses; the rules choose below."""
 

@@ -154,8 +154,8 @@ class Roles:
     def can_be_wide(self) -> bool:
         """True if products by PTX of all columns are another way to compute the tile, in steps of 128 bytes along K.
 
-        If they leave the tensor cores, they are those of 64 rows, without scales. Of one power of two of columns, they
-        may then be those of 256 bytes along K, 128 at a time.
+        If threads add the products, each group must have 64 rows, and no scales of blocks. If their columns are also a
+        power of two, a step of 256 bytes along K may be multiplied in two halves.
         """
         if not self.promoted:
             return len(self.parts) > 1 and self.is_shallow

@@ -26,8 +26,8 @@ class DefaultSettings:
     one and holds whole rows, so that warps exchange nothing (2026-11-30: layer norm of 38,270 x 63 by one warp for 4
     rows 8.3 us, by two for 32 rows 11.4 us)."""
     unaligned_programs: int = 64
-    """Number of such programs for each multiprocessor beside which the warp has more rows, up to half of `tile_bytes`:
-    two waves. Smaller ones take as long as the card needs to start them, 0.5 to 0.7 ns each."""
+    """Fewest such programs for each multiprocessor, two waves, if a warp takes more rows, up to half of `tile_bytes`.
+    Smaller programs take as long as the card needs to start them, 0.5 to 0.7 ns each."""
     chunk_bytes: int = 256
     """Fewest bytes of a chunk of a row that has several."""
     thread_bytes: int = 32
@@ -50,10 +50,11 @@ class DefaultSettings:
     odd_steps: tuple[int, ...] = (4, 2, 1)
     """Number of such rows of a program if there are a weight and a bias, best first."""
     shortest_odd_beside_two: int = 512
-    """As `shortest_odd`, if there are a weight and a bias for many rows. These are read element by element for the
-    first of `short_odd_steps` rows (2026-11-30: 8,192 x 723 15.5 us, whole rows 17.8 us at best)."""
+    """As `shortest_odd`, if there are a weight and a bias for many rows. These are loaded once, element by element,
+    for `short_odd_steps[0]` rows (2026-11-30: 8,192 x 723 15.5 us, whole rows 17.8 us at best)."""
     short_odd_steps: tuple[int, int] = (2, 3)
-    """Number of rows of a program shorter than `shortest_odd`, and of stages: the second is read beside the first."""
+    """Number of rows of a program, if shorter than `shortest_odd`, and of stages: one is loaded while another is
+    computed."""
     looped: tuple[tuple[int, int, int], ...] = (
         (8192, 32, 1),
         (4096, 32, 1),
@@ -94,9 +95,9 @@ class DefaultSettings:
     spilled_columns: float = 2.5
     """Number of columns that are read while a value beyond these is written to memory and read again."""
     l2_bytes: int = 45 * 2**20
-    """Bytes of L2 that rows take beside results. If the rows that all multiprocessors loop over are longer, they are
-    read twice from memory (2026-11-30: 231 x 229,201 in a loop 197 us, shared 168 us; 261 x 185,123, of which 132 rows
-    are 47 MiB, 159 and 96 us; 1,675 x 131,072, 33 MiB, 321 and 438 us)."""
+    """Bytes of L2 for rows while results are stored too. If the rows that all multiprocessors loop over are more, they
+    are read twice from memory (2026-11-30: 231 x 229,201 in a loop 197 us, shared 168 us; 261 x 185,123, of which 132
+    rows are 47 MiB, 159 and 96 us; 1,675 x 131,072, 33 MiB, 321 and 438 us)."""
 
 
 SETTINGS = DefaultSettings()

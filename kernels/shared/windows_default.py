@@ -44,14 +44,14 @@ class DefaultSettings:
     pixel_warps: tuple[int, ...] = (1, 2, 4)
     """Warps of a program of nhwc that are tried."""
     shares: tuple[int, ...] = (1, 4)
-    """Parts of a full program of nhwc that are tried; threads of a smaller one read fewer channels at once."""
+    """Divisors of the outputs of a full nhwc program that are tried; threads of a smaller one load fewer channels."""
     further: int = 2
     """Most channels of a thread of nhwc, relative to those of a load; the others are at a known offset."""
     gain: float = 0.03
     """Share by which each doubling of warps raises the estimate: a program's place is free only when its slowest warp
     is done, which the estimate does not count."""
     outputs_gain: float = 0.02
-    """The same for each doubling of a thread's outputs of nchw, of which the estimates are low by 3 to 5 %."""
+    """The same for each doubling of a thread's nchw outputs; the estimates of those with more are 3 to 5 % too low."""
     short_warps: tuple[int, ...] = (2, 1)
     """Warps of a program that shares short windows of nchw, of a smaller one if there are few programs."""
     long_warps: tuple[int, ...] = (4, 2, 1)

@@ -30,7 +30,7 @@ class Instructions:
     value: float = 1.1
     """Instructions for each value that is converted or combined."""
     pair: float = 0.25
-    """Part of it if halves are compared in pairs, three at a time."""
+    """Share of `value` if one instruction compares pairs of 16-bit values, of three operands."""
     division: float = 5.0
     """Values that the division of an average counts for."""
 
