@@ -67,7 +67,7 @@ class Work:
 def work(found: Windows, high: int, wide: int, maximum: bool, most: int = 16) -> Work:
     """Return what a thread does for high x wide outputs of each of its channels.
 
-    The compiler keeps halves that only one maximum needs as they are, and compares them in pairs.
+    The compiler does not convert 16-bit values that only one maximum needs, and compares two in one instruction.
 
     Args:
         most: most channels of a load of nhwc: those of a program are spread over all its threads.
