@@ -12,7 +12,6 @@ from torch.nn import functional
 from tuner import catalog, ops
 
 pytestmark = pytest.mark.gpu
-INDUCTOR_WARNS = pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
 LAST = torch.channels_last
 CALLS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
     ((4, 64, 56, 56), (64, 64, 3, 3), {"padding": 1}),
@@ -106,7 +105,6 @@ def test_a_graph_repeats_the_call() -> None:
     assert torch.equal(out, expected)
 
 
-@INDUCTOR_WARNS
 def test_it_compiles_as_one_graph() -> None:
     x, weight = drawn((4, 64, 28, 28)), drawn((128, 64, 3, 3))
     compiled = torch.compile(lambda x: ops.conv2d(x * 2, weight, padding=1, activation="relu") + 1, fullgraph=True)

@@ -19,9 +19,7 @@ from tuner.launching.calls import PREPARED
 
 pytestmark = pytest.mark.gpu
 F8, BF16 = torch.float8_e4m3fn, torch.bfloat16
-INDUCTOR_WARNS = pytest.mark.filterwarnings(
-    "ignore:`torch.jit.script_method` is deprecated:DeprecationWarning", "ignore:The CUDA Graph is empty:UserWarning"
-)
+FIRST_CAPTURE_WARNS = pytest.mark.filterwarnings("ignore:The CUDA Graph is empty:UserWarning")
 
 
 @pytest.fixture(autouse=True)
@@ -101,7 +99,7 @@ COPIES: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Tensor, Te
 }
 
 
-@INDUCTOR_WARNS
+@FIRST_CAPTURE_WARNS
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
 @pytest.mark.parametrize("case", COPIES)
 def test_a_copy_of_what_is_overwritten_is_read_as_it_was_in_compiled_code(case: str, mode: str) -> None:

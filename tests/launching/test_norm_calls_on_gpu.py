@@ -13,7 +13,6 @@ from torch.nn.functional import layer_norm, rms_norm
 from tuner import ops
 
 pytestmark = pytest.mark.gpu
-INDUCTOR_WARNS = pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +69,6 @@ def test_in_place_is_as_out_of_place(M: int, N: int) -> None:
     assert close(x, out.double())
 
 
-@INDUCTOR_WARNS
 def test_torch_compile_has_one_graph() -> None:
     x, residual, weight = drawn(33, 1000), drawn(33, 1000), drawn(1000)
 

@@ -30,10 +30,8 @@ from tuner.launching.launcher import prepare_launch
 from tuner.measure import device
 
 pytestmark = pytest.mark.gpu
-INDUCTOR_WARNS = pytest.mark.filterwarnings(
-    "ignore:`torch.jit.script_method` is deprecated:DeprecationWarning", "ignore:The CUDA Graph is empty:UserWarning"
-)
-"""About itself: when it is first imported, and when it first captures (PyTorch 2.11)."""
+FIRST_CAPTURE_WARNS = pytest.mark.filterwarnings("ignore:The CUDA Graph is empty:UserWarning")
+"""About itself, when it first captures (PyTorch 2.11)."""
 
 
 @pytest.fixture(autouse=True)
@@ -340,7 +338,7 @@ class TestWhereModelsCall:
         graph.replay()
         assert right(result, product(a, b).softmax(1))
 
-    @INDUCTOR_WARNS
+    @FIRST_CAPTURE_WARNS
     @pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
     def test_compiled_whole(self, mode: str) -> None:
         def model(a: Tensor, b: Tensor) -> Tensor:
@@ -351,7 +349,7 @@ class TestWhereModelsCall:
             a, b = draw(64, 32), draw(32, 48)
             assert right(compiled(a, b), (product(a, b) * 2).softmax(1).t() + 1)
 
-    @INDUCTOR_WARNS
+    @FIRST_CAPTURE_WARNS
     def test_compiled_with_out(self) -> None:
         compiled = torch.compile(lambda x, out: ops.softmax(x, out), fullgraph=True)
         x, out = draw(64, 32), draw(64, 32)

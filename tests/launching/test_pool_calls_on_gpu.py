@@ -12,7 +12,6 @@ from torch.nn import functional
 from tuner import ops
 
 pytestmark = pytest.mark.gpu
-INDUCTOR_WARNS = pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
 CALLS: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((4, 64, 112, 112), {"kernel_size": 3, "stride": 2, "padding": 1}),
     ((3, 24, 57, 43), {"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True}),
@@ -81,7 +80,6 @@ def test_the_last_elements_belong_to_each_window_that_has_them() -> None:
         assert torch.equal(ops.max_pool2d(x, window, 1), functional.max_pool2d(x, window, 1))
 
 
-@INDUCTOR_WARNS
 def test_compiled_and_captured_calls_are_as_eager_ones() -> None:
     x = drawn((4, 64, 56, 56)).to(memory_format=torch.channels_last)
 
