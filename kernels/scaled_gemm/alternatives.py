@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from tuner.kernels.scaled_gemm.estimate import estimate
@@ -49,15 +50,21 @@ def alternative(problem: Problem, rules: Mapping[str, Value], limits: Limits) ->
     )
 
 
+@cache
+def _waits(rows: int, groups: int, width: int, of_blocks: bool) -> int:
+    """Return the number of times in a step that a group waits for products: once if one wgmma computes all columns."""
+    composed = Roles(groups, rows // groups, width, BLOCK, 1, 14, 4 if of_blocks else 0, promoted=True)
+    whole = replace(composed, wide=True)
+    return 1 if whole.can_be_wide and whole.holds_sums else len(composed.parts)
+
+
 def _plausible(problem: Problem, limits: Limits) -> Iterator[Mapping[str, Value]]:
     """Yield the configs of the tiles with the least first cost. Some are not feasible."""
     promoted, of_blocks = is_promoted(problem), problem["scales"] == "block"
     cycles = COEFFICIENTS.promoted_cycles + (COEFFICIENTS.scaled_cycles if of_blocks else 0.0)
 
     def promotion(rows: int, groups: int, width: int) -> float:
-        composed = Roles(groups, rows // groups, width, BLOCK, 1, 14, 4 if of_blocks else 0, promoted=True)
-        whole = replace(composed, wide=True)
-        return cycles * (1 if whole.can_be_wide and whole.holds_sums else len(composed.parts))
+        return cycles * _waits(rows, groups, width, of_blocks)
 
     def may_run(tile: LikelyTile) -> bool:
         return not of_blocks or (not tile.swapped and tile.width in BLOCK_COLUMNS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from triton.experimental.gluon import language as gl
@@ -11,10 +10,10 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDes
 
 from tuner.kernels.scaled_gemm.factors import Rows, factors
 from tuner.kernels.scaled_gemm.space import BLOCK, is_promoted, shares_evenly, staging_slots, swapped, tile_of_roles
-from tuner.kernels.shared.roles import Roles, walked_together
+from tuner.kernels.shared.roles import walked_together
 from tuner.kernels.shared.specialized import gemm_specialized, of_parts
 from tuner.kernels.shared.tiling import ALIGNED_BYTES, tile_count
-from tuner.kernels.shared.wide_wgmma import is_kept
+from tuner.kernels.shared.wide_wgmma import compiled_tile, is_kept
 from tuner.kernels.spec import Launch, Problem, cdiv, itemsize
 
 
@@ -68,15 +67,6 @@ def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[st
             "num_warps": config["num_warps"],
         },
     )
-
-
-def compiled_tile(tile: Roles, is_known: bool) -> Roles:
-    """Return the tile as it is compiled.
-
-    Without one wgmma for all columns, which this version of Triton may not support, columns are composed of powers of
-    two, in steps of 128.
-    """
-    return tile if is_known or not tile.wide else replace(tile, wide=False, block_k=BLOCK)
 
 
 def moved_back(problem: Problem, config: Mapping[str, Any]) -> dict[str, int]:

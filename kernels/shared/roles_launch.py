@@ -13,7 +13,7 @@ from tuner.kernels.shared.roles import walked_together
 from tuner.kernels.shared.roles_space import shared_tiles, staging_slots, tile_of_roles
 from tuner.kernels.shared.specialized import gemm_specialized, of_parts
 from tuner.kernels.shared.tiling import ALIGNED_BYTES, tile_count
-from tuner.kernels.shared.wide_wgmma import is_kept
+from tuner.kernels.shared.wide_wgmma import compiled_tile, is_kept
 from tuner.kernels.spec import Launch, Problem, itemsize
 
 _GLUON = {"bf16": gl.bfloat16, "fp16": gl.float16}
@@ -52,7 +52,7 @@ def product_by_roles(
     M, N, K = problem.sizes
     a_is_t, b_is_t = transposed(problem)
     swapped, stream_k, slices = config["VARIANT"] == "swapped", config["VARIANT"] == "stream_k", config["SPLIT_K"]
-    tile, tiles = tile_of_roles(problem, config), tile_count(problem, config)
+    tile, tiles = compiled_tile(tile_of_roles(problem, config), is_kept()), tile_count(problem, config)
     programs = tensors["arrived"].shape[0] // (tile.groups if stream_k else 1) if slices == 1 else tiles * slices
     slots = staging_slots(problem, config, programs)
 
@@ -87,7 +87,7 @@ def product_by_roles(
         args=args,
         kwargs={
             **tile.compiled_in(slots),
-            "WIDE": tile.wide and is_kept(),
+            "WIDE": tile.wide,
             "SPLIT_K": slices,
             "STREAM_K": stream_k,
             **moved_back(problem, config["VARIANT"], left_across_k, right_across_k),

@@ -10,10 +10,13 @@ memory, and a view may be larger than the buffer that it begins in. Tests look a
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import triton
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
+from tuner.kernels.shared.roles import Roles
 from tuner.kernels.shared.stream_k import sums_layout
 
 KEPT_BY = ("3.6.", "3.7.")
@@ -28,6 +31,15 @@ _HIGH_WORD = 0x40000040
 def is_kept() -> bool:
     """Return whether this version of Triton keeps what one wgmma for all columns relies on."""
     return triton.__version__.startswith(KEPT_BY)
+
+
+def compiled_tile(tile: Roles, is_known: bool) -> Roles:
+    """Return the tile as it is compiled.
+
+    Without one wgmma for all columns, which this version of Triton may not support, columns are composed of powers of
+    two, in steps of 128 bytes.
+    """
+    return tile if is_known or not tile.wide else replace(tile, wide=False, block_k=128 // tile.element)
 
 
 @gluon.constexpr_function

@@ -124,7 +124,7 @@ def test_warps_with_roles_are_right_in_slices_and_by_wide_products(M: int, varia
 @pytest.mark.parametrize("variant", ["specialized", "swapped"])
 @pytest.mark.parametrize("M", [40, 200, 2056])
 def test_sums_of_wide_products_are_right_outside_of_tensor_cores(M: int, variant: str) -> None:
-    """Of 8 bits, in slices and in shared tiles too."""
+    """8-bit products, whole, in slices along K and with shared tiles."""
     if limits().capability[0] != 9:
         pytest.skip("warps with roles are for Hopper")
     kernel = catalog.load("scaled_gemm")

@@ -15,7 +15,7 @@ from tuner import catalog
 from tuner.errors import UsageError
 from tuner.kernels.scaled_gemm.default import by_rules
 from tuner.kernels.scaled_gemm.space import tile_of_roles
-from tuner.kernels.scaled_gemm.specialized import compiled_tile
+from tuner.kernels.shared.wide_wgmma import compiled_tile
 from tuner.kernels.spec import Config, Launch, Operand, Problem, Value
 from tuner.measure import check, tensors
 from tuner.measure.stand_ins import StandIn
