@@ -14,6 +14,7 @@ from tuner.kernels.parts import KernelPart, check_stated, plain
 if TYPE_CHECKING:
     from tuner.kernels.problem import Problem
     from tuner.kernels.spec import Limits
+    from tuner.kernels.watched import Watched
 
 Rule = Callable[["Problem", Mapping[str, Any], "Limits"], bool | str]
 """Test of a config: True if it is feasible; False, or a text that says why, if it is not."""
@@ -64,6 +65,21 @@ class Rules:
             if result is not True and not _allows(result):
                 return False
         return True
+
+    def last_refused(self, problem: Problem, config: Watched, limits: Limits) -> int | None:
+        """Return the place of the last knob on which a refusal depends, -1 for none; None if the config is feasible.
+
+        All combinations that share the values of the knobs up to that place are refused too.
+        """
+        config.last = -1
+        if _threads(config, limits) > limits.threads_per_block:
+            return config.last
+        for rule in self._rules:
+            config.last = -1
+            result = rule(problem, config, limits)
+            if result is not True and not _allows(result):
+                return config.last
+        return None
 
     def refusal(self, problem: Problem, config: Mapping[str, Any], limits: Limits) -> Refusal | None:
         """Return the first constraint that refuses a config, and why; None if the config is feasible."""

@@ -33,7 +33,7 @@ from tuner.kernels.conv2d.padded import copy_workspace, padded
 from tuner.kernels.conv2d.patches import View, view
 from tuner.kernels.conv2d.reference import reference, rounding, vendor
 from tuner.kernels.conv2d.signature import SIGNATURE
-from tuner.kernels.conv2d.space import AS_PRODUCTS, WITH_ROLES, parts, tile_count, valid
+from tuner.kernels.conv2d.space import AS_PRODUCTS, RULES, WITH_ROLES, parts, tile_count
 from tuner.kernels.conv2d.specialized import specialized
 from tuner.kernels.conv2d.tiles import tiles
 from tuner.kernels.spec import Config, Kernel, Launch, Limits, Operand, Problem, next_power_of_2
@@ -131,7 +131,7 @@ KERNEL = Kernel(
     workspace=workspace,
     reference=reference,
     vendor=vendor,
-    valid=valid,
+    valid=RULES,
     parts=tuple(parts()),
     default=default,
     draw=draw,

@@ -258,16 +258,35 @@ _CAN = {
 }
 
 
+def may_be_copied(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Return whether x and weight can be copied first. Exact fp32 products take longer than their loads."""
+    return not config["COPY"] or (may_copy(problem) and on_tensor_cores(problem) and copies_can(problem, config))
+
+
+def has_choices(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Return whether the values of all knobs are choices of the variant."""
+    return all(config[name] in choices for name, choices in VARIANTS[config["VARIANT"]].items())
+
+
+def tile_suits(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Return whether a tile, and its place in the order, fit the problem."""
+    return suits(product(convolved(problem, config)), config, limits)
+
+
+def slices_suit(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Return whether there are no slices along K, or they give idle multiprocessors work."""
+    return config["SPLIT_K"] == 1 or worth_slicing(convolved(problem, config), config, limits)
+
+
+def variant_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Return whether the kernel of the variant can run a config."""
+    return _CAN[config["VARIANT"]](convolved(problem, config), config, limits)
+
+
+RULES = (may_be_copied, has_choices, tile_suits, slices_suit, variant_can)
+"""Constraints of a config; whether it can be copied is known before what is computed from the copies."""
+
+
 def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Return whether a config is feasible."""
-    if config["COPY"]:
-        # Exact fp32 products take longer than their loads.
-        if not (may_copy(problem) and on_tensor_cores(problem) and copies_can(problem, config)):
-            return False
-        problem = convolved(problem, config)
-    return bool(
-        all(config[name] in choices for name, choices in VARIANTS[config["VARIANT"]].items())
-        and suits(product(problem), config, limits)
-        and _CAN[config["VARIANT"]](problem, config, limits)
-        and (config["SPLIT_K"] == 1 or worth_slicing(problem, config, limits))
-    )
+    return all(rule(problem, config, limits) for rule in RULES)

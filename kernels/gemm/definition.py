@@ -17,7 +17,7 @@ from tuner.kernels.gemm.draw import draw
 from tuner.kernels.gemm.estimate import estimate
 from tuner.kernels.gemm.persistent import persistent
 from tuner.kernels.gemm.reference import reference, rounding, vendor
-from tuner.kernels.gemm.space import DESCRIBED, VARIANTS, WITH_ROLES, parts, sliced_tiles, valid
+from tuner.kernels.gemm.space import DESCRIBED, RULES, VARIANTS, WITH_ROLES, parts, sliced_tiles
 from tuner.kernels.gemm.specialized import specialized
 from tuner.kernels.gemm.streamed import streamed
 from tuner.kernels.gemm.tiles import tiles
@@ -179,7 +179,7 @@ KERNEL = Kernel(
     workspace=workspace,
     reference=reference,
     vendor=vendor,
-    valid=valid,
+    valid=RULES,
     parts=tuple(parts()),
     default=default,
     draw=draw,

@@ -127,18 +127,29 @@ def parts() -> Iterator[Mapping[str, tuple[Value, ...]]]:
             yield of_variant
 
 
-def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
-    """Return whether a config is feasible."""
-    if config["ALIGN"] and not may_align(problem):
-        return False
-    return (
-        suits(problem, config, limits, least=1 if config["VARIANT"] == "vectors" else 16)
-        # Steps along K are 32-bit offsets. (M and N use 64-bit offsets.)
-        and config["BLOCK_K"] * _longest_stride(problem, config) < 2**31
-        and all(config[name] in choices for name, choices in VARIANTS[config["VARIANT"]].items())
-        and _CAN[config["VARIANT"]](problem, config, limits)
-        and (config["SPLIT_K"] == 1 or worth_slicing(problem, config, limits))
-    )
+def tile_suits(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Return whether a tile, and its place in the order, fit the problem."""
+    return suits(problem, config, limits, least=1 if config["VARIANT"] == "vectors" else 16)
+
+
+def copies_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Return whether factors are copied only where their copies are aligned better."""
+    return not config["ALIGN"] or may_align(problem)
+
+
+def offsets_fit(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Return whether steps along K are 32-bit offsets. (M and N use 64-bit offsets.)"""
+    return bool(config["BLOCK_K"] * _longest_stride(problem, config) < 2**31)
+
+
+def has_choices(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Return whether the values of all knobs are choices of the variant."""
+    return all(config[name] in choices for name, choices in VARIANTS[config["VARIANT"]].items())
+
+
+def variant_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Return whether the kernel of the variant can run a config."""
+    return _CAN[config["VARIANT"]](problem, config, limits)
 
 
 def _longest_stride(problem: Problem, config: Mapping[str, Any]) -> int:
@@ -250,6 +261,8 @@ _CAN = {
 
 def worth_slicing(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Return whether slices along K give idle multiprocessors work that outweighs adding up their sums."""
+    if config["SPLIT_K"] == 1:
+        return True
     if config["VARIANT"] in WITH_ROLES:
         return slices_can(problem, config, limits)
     if not has_steps(problem, config):
@@ -262,3 +275,12 @@ def worth_slicing(problem: Problem, config: Mapping[str, Any], limits: Limits) -
     slices = sliced_tiles(problem, config, limits.sm_count) * config["SPLIT_K"]
     few = tile_count(problem, config) < 16 * limits.sm_count
     return few and fills_one_wave(slices, limits)
+
+
+RULES = (tile_suits, worth_slicing, copies_can, offsets_fit, has_choices, variant_can)
+"""Constraints of a config. Those that depend on the first knobs come first, which shortens the list of all configs."""
+
+
+def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Return whether a config is feasible."""
+    return all(rule(problem, config, limits) for rule in RULES)

@@ -23,12 +23,12 @@ from tuner.kernels.scaled_gemm.reference import reference, rounding, vendor
 from tuner.kernels.scaled_gemm.space import (
     BLOCK,
     DESCRIBED,
+    RULES,
     VARIANTS,
     WITH_ROLES,
     may_copy_scales,
     parts,
     shares_evenly,
-    valid,
 )
 from tuner.kernels.scaled_gemm.specialized import specialized
 from tuner.kernels.scaled_gemm.tiles import tiles
@@ -217,7 +217,7 @@ KERNEL = Kernel(
     workspace=workspace,
     reference=reference,
     vendor=vendor,
-    valid=valid,
+    valid=RULES,
     parts=tuple(parts()),
     default=default,
     draw=draw,

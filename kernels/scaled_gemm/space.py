@@ -165,20 +165,34 @@ def parts() -> Iterator[Mapping[str, tuple[Value, ...]]]:
         yield from parts_of_roles(of_variant, swapped=variant == "swapped", block_k=BLOCK, turns=False)
 
 
-def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
-    """Return whether a config is feasible."""
-    if config["ALIGN"] and unaligned(problem) and not may_align(problem):
-        return False
-    return (
-        # Tensor cores multiply e4m3 from Ada on; earlier cards do not even convert it.
-        limits.capability >= (8, 9)
-        and suits(problem, config, limits, walked(problem, config), least=1 if config["VARIANT"] == "vectors" else 16)
-        # A step along K lies in one block of scales.
-        and (problem["scales"] == "tensor" or config["BLOCK_K"] <= BLOCK)
-        and all(config[name] in choices for name, choices in VARIANTS[config["VARIANT"]].items())
-        and _CAN[config["VARIANT"]](problem, config, limits)
-        and (config["SPLIT_K"] == 1 or worth_slicing(problem, config, limits))
-    )
+def card_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Return whether the card has e4m3: tensor cores multiply it from Ada on, and earlier cards do not convert it."""
+    return limits.capability >= (8, 9)
+
+
+def tile_suits(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Return whether a tile, and its place in the order, fit the problem."""
+    return suits(problem, config, limits, walked(problem, config), least=1 if config["VARIANT"] == "vectors" else 16)
+
+
+def step_suits(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Return whether a step along K lies in one block of scales."""
+    return bool(problem["scales"] == "tensor" or config["BLOCK_K"] <= BLOCK)
+
+
+def copies_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Return whether factors are copied only where their copies are aligned better."""
+    return not (config["ALIGN"] and unaligned(problem)) or may_align(problem)
+
+
+def has_choices(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Return whether the values of all knobs are choices of the variant."""
+    return all(config[name] in choices for name, choices in VARIANTS[config["VARIANT"]].items())
+
+
+def variant_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Return whether the kernel of the variant can run a config."""
+    return _CAN[config["VARIANT"]](problem, config, limits)
 
 
 def tiles_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
@@ -285,8 +299,19 @@ _CAN = {
 
 def worth_slicing(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Return whether slices along K give idle multiprocessors work that outweighs adding up their sums."""
+    if config["SPLIT_K"] == 1:
+        return True
     if not has_steps(problem, config):
         return False
     if config["VARIANT"] in WITH_ROLES and not shares_evenly(config):
         return fills_one_wave(tile_count(problem, config) * config["SPLIT_K"], limits)
     return slices_fill(problem, config, limits)
+
+
+RULES = (card_can, tile_suits, step_suits, worth_slicing, copies_can, has_choices, variant_can)
+"""Constraints of a config. Those that depend on the first knobs come first, which shortens the list of all configs."""
+
+
+def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Return whether a config is feasible."""
+    return all(rule(problem, config, limits) for rule in RULES)

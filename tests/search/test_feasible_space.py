@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import product
+from math import prod
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -65,6 +67,89 @@ def test_a_space_is_the_feasible_configs(name: str, kernel: Kernel, problem: Pro
         assert space[place - len(space)] == expected[place]
     for knob in expected[0]:
         assert list(space.column(knob)) == [config[knob] for config in expected]
+
+
+def every_combination(kernel: Kernel, problem: Problem, limits: Limits) -> list[str]:
+    """Return the texts of the feasible configs, each combination asked on its own."""
+    signature = kernel.signature
+    names = [knob.name for knob in signature.knobs]
+    parts = [[part.get(knob.name, knob.choices) for knob in signature.knobs] for part in kernel.parts]
+    configs = (dict(zip(names, choice, strict=True)) for part in parts for choice in product(*part))
+    return [signature.config(config).text for config in configs if kernel.valid(problem, config, limits)]
+
+
+def of_the_last(problem: Problem, config: Any, limits: Limits) -> bool:
+    return bool(config["LAST"] != 3)
+
+
+def of_the_first(problem: Problem, config: Any, limits: Limits) -> bool:
+    return bool(config["BLOCK"] < 512)
+
+
+def of_a_copy(problem: Problem, config: Any, limits: Limits) -> bool:
+    return bool({**config, "BLOCK": 1}["num_warps"] != 2)
+
+
+def of_the_items(problem: Problem, config: Any, limits: Limits) -> bool:
+    return all(value != 4 or name != "num_warps" for name, value in config.items())
+
+
+def one_by_one(problem: Problem, config: Any, limits: Limits) -> bool:
+    if config["BLOCK"] == 128:
+        return bool(config.get("LAST", 1) == 2)
+    return "none" not in config
+
+
+def never(problem: Problem, config: Any, limits: Limits) -> bool:
+    return False
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        (of_the_last,),
+        (of_the_first,),
+        (of_the_last, of_the_first),
+        (of_a_copy,),
+        (of_the_items, of_the_first),
+        (one_by_one,),
+        (never,),
+        (of_the_first, odd),
+    ],
+    ids=lambda rules: " ".join(rule.__name__ for rule in rules),
+)
+def test_what_is_passed_over_is_not_feasible(rules: tuple[Any, ...]) -> None:
+    kernel = with_knobs(Knob("NAME", ("b", "c"), default="b"), Knob("LAST", (1, 2, 3)), valid=rules)
+    assert [config.text for config in FeasibleSpace.of(kernel, PROBLEM, H200.limits)] == every_combination(
+        kernel, PROBLEM, H200.limits
+    )
+
+
+@pytest.mark.parametrize(
+    ("op", "values"),
+    [
+        ("gemm", {"M": 1311, "N": 4352, "K": 129, "layout": "tn"}),
+        ("scaled_gemm", {"M": 24, "N": 1048, "K": 4112}),
+        ("softmax", {"M": 3, "N": 1025}),
+        ("max_pool2d", {"B": 2, "C": 17, "H": 9, "W": 30, "R": 3, "S": 3}),
+    ],
+)
+def test_the_rules_of_an_op_are_asked_for_few_combinations(op: str, values: Mapping[str, int]) -> None:
+    kernel, asked = catalog.load(op), 0
+    problem = kernel.signature.problem(values)
+
+    def counted(problem: Problem, config: Any, limits: Limits) -> bool:
+        nonlocal asked
+        asked += 1
+        return True
+
+    stated = kernel.valid.stated if isinstance(kernel.valid.stated, tuple) else (kernel.valid.stated,)
+    found = FeasibleSpace.of(replace(kernel, valid=(counted, *stated)), problem, H200.limits)
+    assert [config.text for config in found] == every_combination(kernel, problem, H200.limits)
+    combinations = sum(
+        prod(len(part.get(knob.name, knob.choices)) for knob in kernel.signature.knobs) for part in kernel.parts
+    )
+    assert asked < (0.15 if op in ("gemm", "scaled_gemm") else 1) * combinations
 
 
 def test_a_config_that_is_not_feasible_is_not_in_the_space() -> None:

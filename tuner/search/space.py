@@ -7,13 +7,13 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from math import prod
 from operator import index as as_index
 from typing import overload
 
 from tuner.kernels.spec import Config, Kernel, Limits, Problem, Signature, Value
 from tuner.kernels.values import canonical_text
+from tuner.kernels.watched import Watched
 
 
 class Space(Sequence[Config]):
@@ -289,8 +289,25 @@ def _choices(kernel: Kernel) -> Iterator[Mapping[str, tuple[Value, ...]]]:
 def _allowed(
     kernel: Kernel, choices: Mapping[str, tuple[Value, ...]], problem: Problem, limits: Limits
 ) -> Iterator[tuple[int, dict[str, Value]]]:
-    """Yield each feasible combination of some choices, with its number among all of them."""
-    for rank, choice in enumerate(product(*choices.values())):
-        values = dict(zip(choices, choice, strict=True))
-        if kernel.valid(problem, values, limits):
-            yield rank, values
+    """Yield each feasible combination of some choices, with its number among all of them.
+
+    A refusal depends on the knobs that a rule has read. All other combinations with the same values up to the last of
+    these are passed over.
+    """
+    varying = [(name, of) for name, of in choices.items() if len(of) > 1]
+    steps = [prod(len(of) for _, of in varying[place + 1 :]) for place in range(len(varying))]
+    values = {name: of[0] for name, of in choices.items() if of}
+    places = dict.fromkeys(choices, -1) | {name: place for place, (name, _) in enumerate(varying)}
+    watched, total, rank = Watched(values, places), prod(map(len, choices.values())), 0
+    while rank < total:
+        refused = kernel.valid.last_refused(problem, watched, limits)
+        if refused is None:
+            yield rank, dict(values)
+            refused = len(varying) - 1
+        if refused < 0:
+            break
+        rank = (rank // steps[refused] + 1) * steps[refused]
+        while refused > 0 and rank % steps[refused - 1] == 0:
+            refused -= 1  # the knob before takes its next value too
+        for (name, of), step in zip(varying[refused:], steps[refused:], strict=True):
+            values[name] = of[rank // step % len(of)]

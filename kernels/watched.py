@@ -1,0 +1,42 @@
+"""Values of knobs that remember which of them were read, so that a search through all combinations leaves out many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tuner.kernels.values import Value
+
+
+class Watched(Mapping[str, Value]):
+    """One value for each knob, and the last knob that was read since `last` was set to -1.
+
+    What depends only on knobs up to the last one read is the same for all combinations that share their values.
+
+    Args:
+        values: read at each access, so that the caller may change them.
+        places: place of each knob among those that vary, from 0 on; -1 for a knob that does not.
+    """
+
+    __slots__ = ("_places", "_values", "last")
+
+    def __init__(self, values: Mapping[str, Value], places: Mapping[str, int]) -> None:
+        self._values, self._places = values, places
+        self.last = -1
+        """Largest place of a knob that was read; -1 if none was."""
+
+    def __getitem__(self, name: str) -> Any:
+        value = self._values[name]
+        place = self._places[name]
+        if place > self.last:
+            self.last = place
+        return value
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values  # the same for all combinations
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
