@@ -66,6 +66,19 @@ class View(NamedTuple):
     strides: tuple[int, ...]
     phases: tuple[int, int]
     """Rows and columns of a phase; (1, 1) if windows are neighbours."""
+    longer: tuple[int, int] = (0, 0)
+    """Number of phases, along rows and along columns, that have one pixel more than `shape` says. They come first."""
+
+    def longer_shape(self, rows: bool, columns: bool) -> tuple[int, ...] | None:
+        """Return the shape of the phases that are longer along rows, columns or both; None if there are none."""
+        if (rows and not self.longer[0]) or (columns and not self.longer[1]):
+            return None
+        images, high, in_high, wide, across = self.shape
+        if rows:
+            high, in_high = high + 1, self.longer[0]
+        if columns:
+            wide, across = wide + 1, across // self.phases[1] * self.longer[1]
+        return images, high, in_high, wide, across
 
 
 class Lying(NamedTuple):
@@ -81,7 +94,8 @@ def view(problem: Problem, lying: Lying | None = None) -> View:
     """Return the view of x in which neighbouring windows are neighbours.
 
     With strides, pixels of a phase (row % stride, column % stride) are an image of their own: (B, H / stride, stride,
-    W / stride, stride x C). Windows of one pixel without padding have only the first phase.
+    W / stride, stride x C). If a stride does not divide the image, the first phases are longer. Windows of one pixel
+    without padding have only the first phase.
 
     Args:
         lying: how x lies, if its pixels do not follow each other. They may overlap if the columns have a stride of 1.
@@ -102,12 +116,18 @@ def view(problem: Problem, lying: Lying | None = None) -> View:
         (found.images, rows.size // high, high, columns.size // wide, wide * C),
         (image, high * row, row, wide * pixel, 1),
         (high, wide),
+        (rows.size % high, columns.size % wide),
     )
 
 
 def has_view(problem: Problem, block_k: int) -> bool:
-    """Return whether phases are images: their stride divides the image, and a step the channels."""
-    found = layer(problem)
-    high, wide = view(problem).phases
-    even = found.rows.size % high == 0 and found.columns.size % wide == 0
-    return (high, wide) == (1, 1) or (even and found.channels % block_k == 0)
+    """Return whether phases are images of a pixel or more, and a step lies in one of them."""
+    seen = view(problem)
+    return seen.phases == (1, 1) or (
+        min(seen.shape[1], seen.shape[3]) > 0 and (seen.phases[1] == 1 or layer(problem).channels % block_k == 0)
+    )
+
+
+def is_even(problem: Problem) -> bool:
+    """Return whether all phases are images of one size."""
+    return view(problem).longer == (0, 0)

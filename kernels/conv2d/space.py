@@ -7,7 +7,7 @@ from typing import Any
 
 from tuner.kernels.conv2d.copies import convolved, copies_can, may_copy
 from tuner.kernels.conv2d.layer import MOST_ROWS, direct_bytes, layer, product, run_of, steps, taps_steps
-from tuner.kernels.conv2d.patches import CHOICES, Patch, count, has_view, patches
+from tuner.kernels.conv2d.patches import CHOICES, Patch, count, has_view, is_even, patches
 from tuner.kernels.conv2d.reference import precision
 from tuner.kernels.shared.roles import SIDES
 from tuner.kernels.shared.roles_space import (
@@ -71,6 +71,8 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
 """Choices of each variant; a knob that is missing has all its choices."""
 AS_PRODUCTS: Mapping[str, str] = {"gemm": "specialized", "gemm_swapped": "swapped"}
 """Variants that compute one product of matrices, by the names that products have for them."""
+BY_PATCHES = ("boxes", "specialized")
+"""Variants whose tiles are patches of output pixels."""
 WITH_ROLES = ("specialized", *AS_PRODUCTS)
 """Variants with roles for warps."""
 
@@ -123,7 +125,7 @@ def tile_count(problem: Problem, config: Mapping[str, Any]) -> int:
     """Return the number of tiles of output pixels and filters."""
     found = layer(problem)
     tall = cdiv(found.pixels, config["BLOCK_M"])
-    if config["VARIANT"] in ("boxes", "specialized"):
+    if config["VARIANT"] in BY_PATCHES:
         tall = count(problem, patch_of(problem, config))
     return tall * cdiv(found.filters, config["BLOCK_N"])
 
@@ -157,7 +159,7 @@ def boxes_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bo
         # Filters lie one pixel of the window after the other, and a step does not cross from one to the next.
         and (found.channels % config["BLOCK_K"] == 0 or found.taps == 1)
         and has_view(problem, config["BLOCK_K"])
-        and config["PATCH"] < len(patches(problem, config["BLOCK_M"]))
+        and is_even(problem)
         and (config["num_stages"] > 2 or taps_steps(problem, config["BLOCK_K"]) <= SHORT_LOOP * config["SPLIT_K"])
         and accumulators_fit(product(problem), config, limits)
         and config["num_stages"] * stage_bytes(product(problem), config) + store_bytes <= limits.shared_bytes
@@ -176,7 +178,6 @@ def specialized_can(problem: Problem, config: Mapping[str, Any], limits: Limits)
         and size == 2
         and config["BLOCK_K"] <= max(32, layer(problem).channels)
         and has_view(problem, config["BLOCK_K"])
-        and config["PATCH"] < len(patches(problem, config["BLOCK_M"]))
         # Each thread holds 128 sums of two products, or 160 of one; its other registers hold addresses.
         and block_m * config["BLOCK_N"] <= (2 * 128 * 160 if block_m == 128 else 2 * 128 * 128)
         and config["num_stages"] * stage_bytes(product(problem), config) + store_bytes + 1024 <= limits.shared_bytes
@@ -273,6 +274,13 @@ def tile_suits(problem: Problem, config: Mapping[str, Any], limits: Limits) -> b
     return suits(product(convolved(problem, config)), config, limits)
 
 
+def has_patch(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Return whether there is a patch of this number, if the variant has patches."""
+    if config["VARIANT"] not in BY_PATCHES:
+        return True
+    return config["PATCH"] < len(patches(convolved(problem, config), config["BLOCK_M"]))
+
+
 def slices_suit(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Return whether there are no slices along K, or they give idle multiprocessors work."""
     return config["SPLIT_K"] == 1 or worth_slicing(convolved(problem, config), config, limits)
@@ -283,7 +291,7 @@ def variant_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> 
     return _CAN[config["VARIANT"]](convolved(problem, config), config, limits)
 
 
-RULES = (may_be_copied, has_choices, tile_suits, slices_suit, variant_can)
+RULES = (may_be_copied, has_choices, tile_suits, has_patch, slices_suit, variant_can)
 """Constraints of a config; whether it can be copied is known before what is computed from the copies."""
 
 

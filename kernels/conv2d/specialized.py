@@ -63,15 +63,30 @@ def slice_count(sizes, PATCH: gl.constexpr, BLOCK_N: gl.constexpr, SPLIT_K: gl.c
 
 
 @gluon.jit
+def fetch_phase(x, x_longer, is_longer, corner, arrived, tile):
+    """Load a box of the phases that are longer along columns, or of the others; None if there are no longer ones."""
+    if x_longer is None:
+        tma.async_copy_global_to_shared(x, corner, arrived, tile)
+    else:
+        if is_longer:
+            tma.async_copy_global_to_shared(x_longer, corner, arrived, tile)
+        else:
+            tma.async_copy_global_to_shared(x, corner, arrived, tile)
+
+
+@gluon.jit
 def fetch(
-    x, weight, weight_rest, x_tiles, w_tiles, w_rest_tiles, free, full, sizes, C, group_m,
-    S: gl.constexpr, PADDING: gl.constexpr, DILATION: gl.constexpr, PHASES: gl.constexpr, PATCH: gl.constexpr,
-    BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, SPLIT_K: gl.constexpr, STAGES: gl.constexpr,
+    x, x_longer, weight, weight_rest, x_tiles, w_tiles, w_rest_tiles, free, full, sizes, C, group_m,
+    S: gl.constexpr, PADDING: gl.constexpr, DILATION: gl.constexpr, PHASES: gl.constexpr, LONGER: gl.constexpr,
+    PATCH: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, SPLIT_K: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
     """Keep STAGES steps of boxes and filters in flight, across tiles; the barriers `full` count arrived bytes.
 
     The box of a step is the patch, shifted by the place of a pixel in its window. Coordinates may be negative: the copy
     engine writes zeros for what is outside of the image.
+
+    Args:
+        x_longer: x for the phases that are longer along rows, columns and both; each None if there are none.
     """
     WIDE: gl.constexpr = w_tiles.shape[1]
     PIXELS: gl.constexpr = PATCH[0] * PATCH[1] * PATCH[2]
@@ -93,8 +108,17 @@ def fetch(
             else:  # rounded down, for negative numbers too
                 high = (h + PADDING[0] * PHASES[0]) // PHASES[0] - PADDING[0]
                 wide = (w + PADDING[1] * PHASES[1]) // PHASES[1] - PADDING[1]
-                corner = [b, p + high, h - high * PHASES[0], q + wide, (w - wide * PHASES[1]) * C + c]
-                tma.async_copy_global_to_shared(x, corner, arrived, x_tiles.index(stage))
+                row = h - high * PHASES[0]
+                column = w - wide * PHASES[1]
+                corner = [b, p + high, row, q + wide, column * C + c]
+                in_longer = column < LONGER[1]
+                if LONGER[0] > 0:
+                    if row < LONGER[0]:
+                        fetch_phase(x_longer[0], x_longer[2], in_longer, corner, arrived, x_tiles.index(stage))
+                    else:
+                        fetch_phase(x, x_longer[1], in_longer, corner, arrived, x_tiles.index(stage))
+                else:
+                    fetch_phase(x, x_longer[1], in_longer, corner, arrived, x_tiles.index(stage))
             tma.async_copy_global_to_shared(weight, [n, tap, c], arrived, w_tiles.index(stage))
             if WIDE < BLOCK_N:
                 tma.async_copy_global_to_shared(weight_rest, [n + WIDE, tap, c], arrived, w_rest_tiles.index(stage))
@@ -197,9 +221,11 @@ def multiply(
 
 @gluon.jit(do_not_specialize=["group_m"])
 def conv2d_specialized(
-    x, weight, weight_rest, out, out_rest, bias, partials, arrived, images, P, Q, N, steps, C, group_m,
+    x, x_rows, x_columns, x_both, weight, weight_rest, out, out_rest, bias, partials, arrived,
+    images, P, Q, N, steps, C, group_m,
     R: gl.constexpr, S: gl.constexpr, PADDING_H: gl.constexpr, PADDING_W: gl.constexpr,
     DILATION_H: gl.constexpr, DILATION_W: gl.constexpr, PHASES_H: gl.constexpr, PHASES_W: gl.constexpr,
+    LONGER_H: gl.constexpr, LONGER_W: gl.constexpr,
     PATCH_P: gl.constexpr, PATCH_Q: gl.constexpr,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, SPLIT_K: gl.constexpr,
     STAGES: gl.constexpr, STORES: gl.constexpr, ACTIVATION: gl.constexpr,
@@ -228,9 +254,9 @@ def conv2d_specialized(
                         free, full, sizes, group_m, 0, PATCH, BLOCK_N, BLOCK_K, SPLIT_K, STAGES, STORES, ACTIVATION)),
             (multiply, (x_tiles, w_tiles, w_rest_tiles, second, second_rest, out, out_rest, bias, partials, arrived,
                         free, full, sizes, group_m, 1, PATCH, BLOCK_N, BLOCK_K, SPLIT_K, STAGES, STORES, ACTIVATION)),
-            (fetch, (x, weight, weight_rest, x_tiles, w_tiles, w_rest_tiles, free, full, sizes, C, group_m,
-                     S, (PADDING_H, PADDING_W), (DILATION_H, DILATION_W), (PHASES_H, PHASES_W), PATCH,
-                     BLOCK_N, BLOCK_K, SPLIT_K, STAGES)),
+            (fetch, (x, (x_rows, x_columns, x_both), weight, weight_rest, x_tiles, w_tiles, w_rest_tiles, free, full,
+                     sizes, C, group_m, S, (PADDING_H, PADDING_W), (DILATION_H, DILATION_W), (PHASES_H, PHASES_W),
+                     (LONGER_H, LONGER_W), PATCH, BLOCK_N, BLOCK_K, SPLIT_K, STAGES)),
         ],
         [4, 1],
         [224, 24],  # registers of a thread; the first group gets the rest of 65,536, 256 for each thread
@@ -244,6 +270,9 @@ def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[st
     stores = store_count(config)
     box = (*patch, block_k) if seen.phases == (1, 1) else (*patch[:2], 1, patch.columns, block_k)
     half = patch.halved()
+
+    def pixels(shape: tuple[int, ...] | None) -> Any:
+        return described(tensors["x"], shape, seen.strides, box, problem.dtype) if shape else None
 
     def filters(count: int) -> Any:
         strides = (found.depth, C, 1)
@@ -260,7 +289,8 @@ def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[st
         conv2d_specialized,
         grid=(programs,),
         args=(
-            described(tensors["x"], seen.shape, seen.strides, box, problem.dtype),
+            pixels(seen.shape),
+            *(pixels(seen.longer_shape(*along)) for along in ((True, False), (False, True), (True, True))),
             filters(wide),
             filters(rest) if rest else None,
             written(wide // stores),
@@ -274,5 +304,6 @@ def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[st
         ),
         kwargs=compiled
         | {"PHASES_H": seen.phases[0], "PHASES_W": seen.phases[1], "PATCH_P": patch.rows, "PATCH_Q": patch.columns}
+        | {"LONGER_H": seen.longer[0], "LONGER_W": seen.longer[1]}
         | {"STAGES": config["num_stages"], "STORES": stores},
     )

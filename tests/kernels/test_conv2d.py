@@ -21,7 +21,7 @@ from tuner import catalog
 from tuner.errors import UsageError
 from tuner.kernels.conv2d.copies import convolved, copy_of
 from tuner.kernels.conv2d.layer import MOST_ROWS, filters_at_once, layer, steps
-from tuner.kernels.conv2d.patches import Patch, count, has_view, outputs, patches, view
+from tuner.kernels.conv2d.patches import Patch, View, count, has_view, is_even, outputs, patches, view
 from tuner.kernels.conv2d.space import patch_of, tile_count
 from tuner.kernels.spec import Config, Launch, Problem
 from tuner.measure import check, tensors
@@ -29,6 +29,7 @@ from tuner.search.space import feasible
 
 KERNEL = catalog.load("conv2d")
 PAD = {"padding_h": 1, "padding_w": 1}
+Pair = tuple[int, ...]
 NAN, INF = float("nan"), float("inf")
 TILE: dict[str, Any] = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "GROUP_M": 1, "num_warps": 4, "num_stages": 3}
 
@@ -134,7 +135,13 @@ class TestPatches:
         assert seen.phases == (2, 2)
         assert torch.equal(phases[1, 3, 1, 5, 64 + 7], x[1, 7, 2 * 3 + 1, 2 * 5 + 1])
         assert has_view(halved, 64)
-        assert not has_view(problem(2, 64, 17, 16, 64, stride_h=2, **PAD), 64)
+        odd = problem(2, 64, 17, 16, 64, stride_h=2, **PAD)
+        assert has_view(odd, 64)
+        assert is_even(halved)
+        assert not is_even(odd)
+        assert view(odd).longer_shape(rows=True, columns=False) == (2, 9, 1, 8, 128)
+        assert view(odd).longer_shape(rows=False, columns=True) is None
+        assert not has_view(problem(2, 64, 1, 16, 64, 1, stride_h=2, **PAD), 64)  # the second phase has no row
         assert not has_view(problem(2, 96, 18, 16, 64, stride_h=2, **PAD), 64)
 
     def test_one_pixel_of_a_window_is_read_with_gaps(self) -> None:
@@ -291,7 +298,6 @@ class TestSpace:
         "asked",
         [
             problem(32, 3, 224, 224, 64, 7, stride_h=2),  # channels that are not aligned
-            problem(32, 128, 57, 57, 128, stride_h=2, **PAD),  # no images of every other pixel
             problem(32, 128, 28, 28, 4, **PAD),  # filters that are not aligned
         ],
     )
@@ -361,6 +367,36 @@ class TestSpace:
         assert tile_count(asked, default) * default["SPLIT_K"] >= 2 * H200.limits.sm_count // 3
         assert KERNEL.default_config(problem(32, 64, 56, 56, 64, **PAD), H200.limits)["SPLIT_K"] == 1
 
+    def test_phases_of_images_that_a_stride_does_not_divide_hold_their_pixels_alone(self) -> None:
+        """Each place of a window, addressed as `specialized` does, is the pixel of x, or outside if that is."""
+        dice = random.Random(5)
+        for _ in range(60):
+            strides = {"stride_h": dice.randint(1, 4), "stride_w": dice.randint(1, 4)}
+            around = {"padding_h": dice.randint(0, 3), "padding_w": dice.randint(0, 3)}
+            spaced = {"dilation_h": dice.randint(1, 3), "dilation_w": dice.randint(1, 3)}
+            asked = problem(2, 8, dice.randint(9, 20), dice.randint(9, 20), 8, 3, S=2, **strides, **around, **spaced)
+            seen, found = view(asked), layer(asked)
+            if seen.phases == (1, 1):
+                continue
+            for taps in product_of(range(3), range(2)):
+                for outs in product_of(range(found.rows.count), range(found.columns.count)):
+                    self.check_address(asked, seen, taps, outs)
+
+    def check_address(self, asked: Problem, seen: View, taps: Pair, outs: Pair) -> None:
+        axes = (layer(asked).rows, layer(asked).columns)
+        firsts = [tap * axis.dilation - axis.padding for tap, axis in zip(taps, axes, strict=True)]
+        row, column = (out + first // each for out, first, each in zip(outs, firsts, seen.phases, strict=True))
+        row_phase, column_phase = (first % each for first, each in zip(firsts, seen.phases, strict=True))
+        longer = row_phase < seen.longer[0], column_phase < seen.longer[1]
+        shape = seen.longer_shape(*longer) if any(longer) else seen.shape
+        assert shape is not None
+        corner = (row, row_phase, column, column_phase * 8)
+        h, w = row * seen.phases[0] + row_phase, column * seen.phases[1] + column_phase
+        inside = all(0 <= at < size for at, size in zip(corner, shape[1:], strict=True))
+        assert inside == (0 <= h < axes[0].size and 0 <= w < axes[1].size)
+        address = sum(at * stride for at, stride in zip(corner, seen.strides[1:], strict=True))
+        assert address == (h * axes[1].size + w) * 8
+
     def test_a_patch_has_the_pixels_of_its_tile(self) -> None:
         asked = problem(32, 128, 28, 28, 128, **PAD)
         for config in feasible(KERNEL, asked, H200.limits):
@@ -382,6 +418,7 @@ COMPILED = """
     stem = {{"B": 32, "C": 3, "H": 224, "O": 64, "R": 7, "stride_h": 2, "padding_h": 3, "padding_w": 3}}
     small = {{"B": 2, "C": 1280, "H": 8, "padding_h": 1, "padding_w": 1}}
     halved = {{**same, "stride_h": 2}}
+    odd = {{**same, "H": 65, "W": 64, "stride_h": 2, "stride_w": 3}}
     unused = {{"PATCH": 0, "COPY": False, "GROUPS": 2, "PINGPONG": False, "WIDE": False}}
     tile = {{**unused, "BLOCK_K": 64, "GROUP_M": 8, "SPLIT_K": 1, "num_warps": 4}}
     tiles = {{**tile, "VARIANT": "tiles", "BLOCK_M": 128, "BLOCK_N": 128, "num_stages": 3}}
@@ -430,11 +467,11 @@ def test_copied_pixels_are_read_8_bytes_at_once_and_windows_by_the_copy_engine()
 def test_the_tensor_cores_of_hopper_read_pixels_and_filters_from_shared_memory() -> None:
     through_pointers, *others = instructions(
         "H200",
-        "((same, tiles), (halved, boxes), (same, roles), (halved, roles), (small, slices), (small, None), "
-        "(same, None))",
+        "((same, tiles), (halved, boxes), (same, roles), (halved, roles), (odd, roles), (small, slices), "
+        "(small, None), (same, None))",
     )
     assert "cp.async.cg" in through_pointers
-    assert len(others) == 6
+    assert len(others) == 7
     for names in (through_pointers, *others):
         assert "wgmma" in names
         assert "mma.sync" not in names
