@@ -146,7 +146,7 @@ def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[st
             "PAGE": problem["page"],
             "RAGGED": not is_dense(problem),
         }
-        | {"STAGES": config["num_stages"], "SHARED_STAGING": shares_staging(problem)},
+        | {"STAGES": config["num_stages"], "SHARED_STAGING": shares_staging(problem, config)},
     )
 
 

@@ -100,11 +100,12 @@ def fetch_pages(x, tile, full, pages, head, BLOCK_N: gl.constexpr, BLOCK_D: gl.c
 
 @gluon.jit
 def pages_of(table, n, keys, BLOCK_N: gl.constexpr, PAGE: gl.constexpr):
-    """Return the pages of a block of keys; page 0 stands for those past the last key."""
+    """Return the pages of a block of keys, or the one in which it lies; page 0 stands for those without a key."""
     pages = ()
-    for nth in gl.static_range(BLOCK_N // PAGE):
+    for nth in gl.static_range(max(1, BLOCK_N // PAGE)):
         first = n + nth * PAGE
-        pages = pages + (gl.load(table + first // PAGE, mask=first < keys, other=0),)  # type: ignore[assignment]
+        exists = (first >= 0) & (first < keys)
+        pages = pages + (gl.load(table + first // PAGE, mask=exists, other=0),)  # type: ignore[assignment]
     return pages
 
 
@@ -115,7 +116,10 @@ def fetch(
     ROWS: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_D: gl.constexpr, STAGES: gl.constexpr, SPLITS: gl.constexpr,
     PAGE: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr,
 ):  # fmt: skip
-    """Load the rows of each tile, and keep STAGES blocks of keys and values in flight, the last keys first."""
+    """Load the rows of each tile, and keep STAGES blocks of keys and values in flight, the last keys first.
+
+    The pages of a block are read from the table while the block before it waits for its place in shared memory.
+    """
     ITEM: gl.constexpr = q.dtype.primitive_bitwidth // 8
     IS_PIECED: gl.constexpr = PAGE > 0 and PAGE < BLOCK_N
     step = 0
@@ -129,14 +133,18 @@ def fetch(
             b_of_rows = b * 0
         if cu_k is not None:
             b_of_keys = b * 0
+        next_pages = ()
+        if PAGE > 0:
+            own_table = table + b.to(gl.int64) * stride_t
+            next_pages = pages_of(own_table, (last - 1) * BLOCK_N, keys, BLOCK_N, PAGE)
         for block in range(last - first):
             stage, parity = step % STAGES, step // STAGES % 2 ^ 1
             n = (last - 1 - block) * BLOCK_N
-            pages = ()
-            if IS_PIECED:
-                pages = pages_of(table + b.to(gl.int64) * stride_t, n, keys, BLOCK_N, PAGE)
-            elif PAGE > 0:
-                b_of_keys = gl.load(table + b.to(gl.int64) * stride_t + n // PAGE)
+            pages = next_pages
+            if PAGE > 0:
+                next_pages = pages_of(own_table, n - BLOCK_N, keys, BLOCK_N, PAGE)
+            if PAGE > 0 and not IS_PIECED:
+                b_of_keys = pages[0]
                 n = n % PAGE
             at = [b_of_keys, g, first_key + n, 0]
             mbarrier.wait(k_free.index(stage), parity)

@@ -145,15 +145,20 @@ def tiles_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bo
     )
 
 
-def shares_staging(problem: Problem) -> bool:
+def shares_staging(problem: Problem, config: Mapping[str, Any]) -> bool:
     """Return whether the rows of out take the place of those of q in shared memory, which has no room for both."""
-    return head_width(problem) > 128
+    return config["SPLITS"] == 1 and head_width(problem) > 128
+
+
+def row_tiles(problem: Problem, config: Mapping[str, Any]) -> int:
+    """Return the tiles of rows in shared memory: of q, and of out, unless they take its place or are a share's sums."""
+    return 1 if config["SPLITS"] > 1 or shares_staging(problem, config) else 2
 
 
 def specialized_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Return whether the kernel whose warps have roles can run a config: on Hopper."""
     wide = head_width(problem)
-    row_bytes = config["BLOCK_M"] * wide * itemsize(problem.dtype) * (1 if shares_staging(problem) else 2)
+    row_bytes = config["BLOCK_M"] * wide * itemsize(problem.dtype) * row_tiles(problem, config)
     return (
         limits.capability[0] == 9
         and packed_heads(problem, config) in SETTINGS.heads_of_roles
