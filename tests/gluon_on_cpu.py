@@ -291,9 +291,9 @@ class Program:
             self.own.products.pop(0)()
         return deps[0] if len(deps) == 1 else tuple(deps)
 
-    def wide_sums(self, sums: Any, left: int, right: int, blocks: int, dtype: Dtype) -> Any:
+    def wide_sums(self, sums: Any, left: int, right: int, blocks: int, dtype: Dtype, across: bool) -> Any:
         """Issue products of blocks of 64 rows, added to their sums, which are side by side."""
-        found = self.wide(sums[0], left, right, blocks, sums[0].shape[1] // blocks, dtype)
+        found = self.wide(sums[0], left, right, blocks, sums[0].shape[1] // blocks, dtype, across)
         self.finished_products(1, [None])
         return found
 
@@ -301,10 +301,15 @@ class Program:
         """Issue products of 64 rows."""
         return self.wide(np.float32(0), left, right, 1, tensors * width, dtype)
 
-    def wide(self, sums: Any, left: int, right: int, blocks: int, columns: int, dtype: Dtype) -> Any:
+    def wide(
+        self, sums: Any, left: int, right: int, blocks: int, columns: int, dtype: Dtype, across: bool = False
+    ) -> Any:
         depth = 128 // np.dtype(dtype.numpy).itemsize
         b = Memory(self.raw, right, dtype, [columns, depth]).permute((1, 0))
-        a = Memory(self.raw, left, dtype, [blocks * 64, depth])
+        if across:
+            a = Memory(self.raw, left, dtype, [depth, blocks * 64]).permute((1, 0))
+        else:
+            a = Memory(self.raw, left, dtype, [blocks * 64, depth])
         result = tensor(np.zeros((64, blocks * columns), np.float32))
 
         def multiply() -> None:

@@ -35,6 +35,10 @@ class DefaultSettings:
     2026-11-30: 64 heads of 8,192 x 64, window of 128, 130 us instead of 186)."""
     narrow: int = 128
     """Number of keys of a narrow window: no more than the rows of a tile."""
+    roles_of_shares: int = 3
+    """Stages of 128 keys in several pages if the keys are split, which leaves the room of out's rows. 16 rows of 64
+    heads, of which 8 share keys, on 4 x 32,768 keys in pages of 16 take 143 us, with two stages 149; on 8 x 16,384 keys
+    of 4 heads 83 and 86. With keys in one page or in none, two stages are as fast (H200, 2026-12-01)."""
     turns_up_to: int = 64
     """Head size up to which groups take turns: exponentials then take as long as products. 2 % faster; slower above."""
     short_keys: int = 256
@@ -82,7 +86,7 @@ def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
             "TURNS": problem["D"] <= SETTINGS.turns_up_to,
         }
         if valid(problem, config, limits):
-            return _split(problem, config, limits)
+            return _with_stages(problem, _split(problem, config, limits), limits)
     tiles = SETTINGS.many_rows if limits.capability >= (9, 0) else SETTINGS.many_rows_before_hopper
     choices = SETTINGS.many_stages_of_pages if paged(problem) else SETTINGS.many_stages
     for (block_m, block_n, warps), stages in product(tiles, choices):
@@ -103,6 +107,14 @@ def _roles(problem: Problem) -> Iterator[tuple[bool, int, int]]:
     for block_n, stages in SETTINGS.roles if can_pack or not is_short else ():
         if block_n <= 64 or problem["N"] >= SETTINGS.short_keys:
             yield is_short, block_n, stages
+
+
+def _with_stages(problem: Problem, config: Mapping[str, Value], limits: Limits) -> Mapping[str, Value]:
+    """Return a config with more stages if it splits keys that are copied from several pages for each block."""
+    block_n = int(str(config["BLOCK_N"]))
+    more = {**config, "num_stages": SETTINGS.roles_of_shares}
+    is_asked = 0 < problem["page"] < block_n == SETTINGS.roles[0][0] and config["SPLITS"] != 1
+    return more if is_asked and valid(problem, more, limits) else config
 
 
 def _of_few_rows(problem: Problem, limits: Limits) -> Mapping[str, Value]:

@@ -144,7 +144,7 @@ def fetch(
             if PAGE > 0:
                 next_pages = pages_of(own_table, n - BLOCK_N, keys, BLOCK_N, PAGE)
             if PAGE > 0 and not IS_PIECED:
-                b_of_keys = pages[0]
+                b_of_keys = pages[0]  # type: ignore[misc]
                 n = n % PAGE
             at = [b_of_keys, g, first_key + n, 0]
             mbarrier.wait(k_free.index(stage), parity)

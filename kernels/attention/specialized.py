@@ -35,9 +35,9 @@ def attention_specialized(
 ):  # fmt: skip
     """Start the roles of a persistent program.
 
-    With SHARED_STAGING the rows of q give their place to those of out; else the next rows of q arrive meanwhile. Sums of
-    a share of the keys are stored from registers. With RAGGED there may be memory past the keys of a sequence that holds
-    anything.
+    With SHARED_STAGING the rows of q give their place to those of out; else the next rows of q arrive meanwhile. Sums
+    of a share of the keys are stored from registers. With RAGGED there may be memory past the keys of a sequence that
+    holds anything.
     """
     q_tiles = gl.allocate_shared_memory(q.dtype, [2] + q.block_shape, q.layout)
     k_tiles = gl.allocate_shared_memory(k.dtype, [STAGES, 1, 1, BLOCK_N, BLOCK_D], q.layout)

@@ -9,12 +9,12 @@ from typing import Any
 
 from tuner.kernels.gemm.alternatives import alternative
 from tuner.kernels.gemm.estimate import estimate
-from tuner.kernels.gemm.few_tiles import of_few_tiles
-from tuner.kernels.gemm.odd_rows import of_odd_rows
+from tuner.kernels.gemm.few_tiles import of_few_tiles, of_whole_tiles
+from tuner.kernels.gemm.odd_rows import has_odd_rows, of_odd_rows
 from tuner.kernels.gemm.space import DEFAULTS, PLAIN, WITH_ROLES, is_described, on_tensor_cores, precision, valid
 from tuner.kernels.shared.product_copies import Copying, of_copies
 from tuner.kernels.shared.product_rows import may_align, padded, transposed, unaligned
-from tuner.kernels.shared.tiling import by_waves, rows_walked, stage_bytes
+from tuner.kernels.shared.tiling import ALIGNED_BYTES, by_waves, rows_walked, stage_bytes
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize, next_power_of_2
 
 
@@ -48,10 +48,28 @@ class DefaultSettings:
     """Bytes of all programs' loads in flight, beyond which they only wait for each other."""
     vectors_least_k: int = 1024
     """K from which a product with few rows is computed without tensor cores."""
+    small_vector_matrix: int = 2**20
+    """Elements of a matrix with shorter rows up to which vectors are computed without tensor cores if the rows are no
+    multiples of 16 elements, of which Triton loads fewer than 16 bytes at once."""
+    short_vector_elements: int = 2048
+    """Elements of rows that lie along K in a program, if K is short."""
+    short_vector_programs: tuple[int, int] = (4, 10)
+    """Programs for each multiprocessor, below which they have fewer rows, and beyond which they have more."""
     stream_programs: int = 3
     """Programs of `streamed` that a multiprocessor holds."""
     stream_least_k: int = 2048
     """K from which `streamed` is faster than `tiles`."""
+    stream_bytes: int = 30_000_000
+    """Bytes of b from which `streamed` with up to two programs for each multiprocessor is faster than slices."""
+    slices_least_k: int = 1792
+    """K from which up to 16 rows are cut in slices. 17 products of 5 to 16 rows, 1,152 to 3,072 columns and a K of
+    1,856 to 8,960 take 1.00 to 1.05 times as long as their best config, and took 1.07 to 1.33 (H200, 2026-12-01)."""
+    tall_rows: int = 8192
+    """Rows from which few columns and a short K are computed in tiles for many programs."""
+    tall_k: int = 320
+    """K up to which that is faster."""
+    tall_across_k: int = 160
+    """K up to which it is for rows that lie across K; and up to which rows along K are read in steps of 64 bytes."""
 
 
 SETTINGS = DefaultSettings()
@@ -61,11 +79,12 @@ COPYING = Copying(estimate, valid, PLAIN, steps=((64, 4), (64, 3), (32, 4)))
 def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     """Return the config of the rules, or one that the estimate finds faster: of warps with roles, else of slices.
 
-    Operands that are not aligned may be copied first.
+    Operands that are not aligned may be copied first, but not those of many programs with a short K.
     """
     rules = by_rules(problem, limits)
-    as_it_lies = of_few_tiles(problem, alternative(problem, rules, limits), limits)
-    if not may_align(problem):
+    whole = of_whole_tiles(problem, alternative(problem, rules, limits), limits)
+    as_it_lies = of_few_tiles(problem, whole, limits)
+    if not may_align(problem) or rules == tall(problem, limits):
         return as_it_lies
     return of_copies(COPYING, problem, as_it_lies, lambda: default(padded(problem), limits), limits)
 
@@ -77,7 +96,7 @@ def by_rules(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     """
     M, N, _ = problem.sizes
     is_narrow = min(M, N) < SETTINGS.fewest_rows
-    ways = (by_vectors, by_stream, of_odd_rows, sixteen_rows) if is_narrow else (of_odd_rows,)
+    ways = (by_vectors, by_stream, tall, of_odd_rows, sixteen_rows) if is_narrow else (of_odd_rows,)
     if config := next((found for way in ways if (found := way(problem, limits))), None):
         return config
     if is_narrow:
@@ -101,8 +120,8 @@ def by_rules(problem: Problem, limits: Limits) -> Mapping[str, Value]:
 def by_vectors(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
     """Return the default of a matrix times a vector, or times up to four vectors if it lies along K; else None.
 
-    None too if the matrix is small, the tensor cores are asked for, or there are three or four vectors and more rows
-    than run at once in programs of 16: tensor cores are then 1.0 to 1.28 times as fast.
+    None too if the tensor cores are asked for, or there are three or four vectors and more rows than run at once in
+    programs of 16: tensor cores are then 1.0 to 1.28 times as fast.
 
     A matrix that lies along K is read by one row for each program, in steps of 8 or 4 KB if they divide it, else by one
     row or two in steps of 2 KB; for more vectors, programs take as many rows and a shorter step of each. A matrix that
@@ -114,8 +133,10 @@ def by_vectors(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
     a_is_t, b_is_t = transposed(problem)
     few, many, lies_along_k = ("BLOCK_M", "BLOCK_N", b_is_t) if M <= N else ("BLOCK_N", "BLOCK_M", not a_is_t)
     vectors = next_power_of_2(min(M, N))
-    if SETTINGS.vectors_least_k > K or vectors > (4 if lies_along_k else 1):
+    if vectors > (4 if lies_along_k else 1):
         return None
+    if SETTINGS.vectors_least_k > K:
+        return by_short_vectors(problem, few, many, lies_along_k, limits)
     many_rows = M <= N and cdiv(N, 16) > SETTINGS.stream_programs * limits.sm_count
     if vectors == 4 and many_rows and on_tensor_cores(problem) and not unaligned(problem):
         return None
@@ -134,14 +155,53 @@ def by_vectors(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
     return config if valid(problem, config, limits) else None
 
 
+def by_short_vectors(
+    problem: Problem, few: str, many: str, lies_along_k: bool, limits: Limits
+) -> Mapping[str, Value] | None:
+    """Return the default of up to four vectors with a short K, which a program reads at once; None if there is none.
+
+    Odd rows have rules of their own. A small matrix is read once for each vector, so that there are more programs.
+
+    Args:
+        few, many: names of the sides of a tile along the vectors and along the matrix.
+        lies_along_k: whether rows of the matrix lie along K.
+    """
+    M, N, K = problem.sizes
+    rows, vectors, depth = max(M, N), min(M, N), next_power_of_2(K)
+    is_small = rows * K <= SETTINGS.small_vector_matrix
+    is_loaded = K % 16 == 0 or not lies_along_k
+    if itemsize(problem.dtype) != 2 or not (is_small or is_loaded) or has_odd_rows(problem, limits):
+        return None
+    each = 1 if is_small else next_power_of_2(vectors)
+    if not lies_along_k:
+        columns = 32 if 2 * cdiv(rows, 32) >= limits.sm_count else 16
+        depth = depth if depth <= 512 or columns == 16 else 256
+        tile = {many: columns, "num_warps": 2 if depth <= 128 else 4}
+    elif vectors == 1:
+        fewest, most = (count * limits.sm_count for count in SETTINGS.short_vector_programs)
+        count = max(2, SETTINGS.short_vector_elements // depth)
+        while count > 2 and cdiv(rows, count) < fewest:
+            count //= 2
+        while cdiv(rows, count) > most:
+            count *= 2
+        tile = {many: count, "num_warps": 2 if count * depth <= 1024 else 4}
+    else:
+        tile = {many: 4, "num_warps": 2 if depth <= 256 or not is_small else 4}
+    config: dict[str, Value] = {**PLAIN, few: each, "VARIANT": "vectors", "BLOCK_K": depth, "num_stages": 1, **tile}
+    return config if valid(problem, config, limits) else None
+
+
 def by_stream(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
     """Return the default of up to 16 rows if columns of b lie along K and all programs run at once; else None.
 
     Of 16 columns a program, steps are as deep as that allows: two programs of 512 for each multiprocessor, or three of
     256. Three programs of 32 columns take up to twice as many. With a short K, which `streamed` reads in too few steps,
-    `tiles` have three steps of 256 in flight.
+    `tiles` have three steps of 256 in flight. Slices of `tiles` are faster for small matrices.
     """
     K, few = problem["K"], cdiv(problem["N"], 16)
+    has_few_bytes = 2 * few <= 3 * limits.sm_count or problem["N"] * K * 2 < SETTINGS.stream_bytes
+    if SETTINGS.slices_least_k <= K and has_few_bytes and (found := in_slices(problem, limits)):
+        return found
     is_wide = few > SETTINGS.stream_programs * limits.sm_count
     config: dict[str, Value] = {
         **PLAIN,
@@ -158,7 +218,59 @@ def by_stream(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
     if SETTINGS.stream_least_k <= K:
         return config
     short = {**config, "BLOCK_K": 256, "VARIANT": "tiles", "num_warps": 2, "num_stages": 4}
-    return None if is_wide or not valid(problem, short, limits) else short
+    return short if few <= 2 * limits.sm_count and valid(problem, short, limits) else None
+
+
+def in_slices(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
+    """Return the default of 5 to 16 rows in tiles of 32 columns that lie along K, or None if those are too many.
+
+    There are up to three slices for each multiprocessor. Where there is one tile for most of them, deep steps are in
+    flight instead.
+    """
+    tiles = cdiv(problem["N"], 32)
+    is_asked = 4 < problem["M"] <= 16 and problem["layout"] == "nt" and itemsize(problem.dtype) == 2
+    if not is_asked or tiles > limits.sm_count:
+        return None
+    slices = next((slices for slices in (8, 4) if slices * tiles <= 3 * limits.sm_count), 1)
+    step = {"BLOCK_K": 64, "num_warps": 2, "num_stages": 6}
+    whole = {"BLOCK_K": 256, "num_warps": 4, "num_stages": 5}
+    config: dict[str, Value] = {**PLAIN, "BLOCK_M": 16, "BLOCK_N": 32, "VARIANT": "tiles", "SPLIT_K": slices}
+    config |= step if slices > 1 else whole
+    return config if valid(problem, config, limits) else None
+
+
+def tall(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
+    """Return the default of many rows, 17 to 63 columns and a short K; None for others.
+
+    A program has few steps, so that it waits for its first loads. Small tiles with two or three steps in flight leave
+    room for others meanwhile. Rows that lie across K are read again for each 16 columns, which leaves few out.
+    """
+    M, N, K = problem.sizes
+    is_tall = SETTINGS.tall_rows <= M and 16 < N < SETTINGS.fewest_rows and SETTINGS.tall_k >= K
+    a_is_t, b_is_t = transposed(problem)
+    is_read, is_aligned = a_is_t or (b_is_t and not has_odd_rows(problem, limits)), K * 2 % ALIGNED_BYTES == 0
+    if not is_tall or not is_read or itemsize(problem.dtype) != 2:
+        return None
+    if a_is_t and SETTINGS.tall_across_k < K:
+        return None
+    if a_is_t:
+        side = {"BLOCK_M": 128, "BLOCK_N": 16} if N <= 48 else {"BLOCK_M": 64, "BLOCK_N": 64}
+        tile = {**side, "BLOCK_K": 64, "num_warps": 4, "num_stages": 3}
+    elif N > 32:
+        block_k = min((64, 32), key=lambda depth: cdiv(K, depth) * depth)
+        stages = 2 if block_k == 64 else min(5, cdiv(K, 32)) if is_aligned else 3
+        tile = {"BLOCK_M": 128 if is_aligned else 64, "BLOCK_N": 64, "BLOCK_K": block_k}
+        tile |= {"num_warps": 4, "num_stages": stages}
+    elif is_aligned:
+        block_k = 32 if SETTINGS.tall_across_k >= K else 64
+        tile = {"BLOCK_M": 128, "BLOCK_N": 32, "BLOCK_K": block_k, "num_warps": 8}
+        tile["num_stages"] = min(5, max(2, cdiv(K, block_k)))
+    else:
+        block_m = 64 if 10 * cdiv(M, 64) >= 17 * limits.sm_count else 32
+        tile = {"BLOCK_M": block_m, "BLOCK_N": 32, "BLOCK_K": 32, "num_warps": 4}
+        tile["num_stages"] = min(4, max(2, cdiv(K, 32)))
+    config: dict[str, Value] = {**PLAIN, "VARIANT": "tiles", **tile}
+    return config if valid(problem, config, limits) else None
 
 
 def across_k(problem: Problem, limits: Limits) -> Mapping[str, Value]:
@@ -195,6 +307,9 @@ def sixteen_rows(problem: Problem, limits: Limits) -> Mapping[str, Value] | None
     widths = [width for width in (256, 128, 64, 32) if narrowest <= width <= next_power_of_2(N)]
     if M > 16 or not widths:
         return None
+    in_one_wave = [width for width in widths if cdiv(N, width) <= limits.sm_count]
+    if SETTINGS.vectors_least_k > K and in_one_wave:
+        widths = in_one_wave  # a tile costs most by its first loads
     walked = {width: cdiv(cdiv(N, width), limits.sm_count) * width for width in widths}  # columns, by the waves of each
     block_n = next(width for width in widths if walked[width] <= SETTINGS.wave_slack * min(walked.values()))
     tiles, column_bytes = cdiv(N, block_n), (16 + block_n) * itemsize(problem.dtype)

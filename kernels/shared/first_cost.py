@@ -117,9 +117,10 @@ def likely_configs(problem: Problem, limits: Limits, slices: Iterable[Value]) ->
     Args:
         slices: choices for the slices along K.
     """
-    lies_along_k = transposed(problem) == (False, True)
+    a_is_t, b_is_t = transposed(problem)
     for tile in likely_tiles(problem, limits, slices, pingpong=True):
-        wide = len(parts(tile.width)) > 1 and lies_along_k
+        right_lies_along_k = not a_is_t if tile.swapped else b_is_t
+        wide = len(parts(tile.width)) > 1 and right_lies_along_k
         is_small = tile.rows == 64 and tile.width <= MOST_DEEP_COLUMNS and not tile.pingpong
         for depth, is_wide in product((64, 128) if is_small else (64,), (True, False) if wide else (False,)):
             if depth == 64 or not is_wide:

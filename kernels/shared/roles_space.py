@@ -111,10 +111,11 @@ def tile_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> boo
         return False
     tile, slots = tile_of_roles(problem, config), staging_slots(problem, config, limits.sm_count)
     a_is_t, b_is_t = transposed(problem)
+    right_across_k = a_is_t if swapped else not b_is_t
     return (
         # Rows of the right factor that lie across K are read 32 bytes or more at once.
-        (tile.parts[-1] >= 16 or not (a_is_t if swapped else not b_is_t))
-        and (not tile.wide or (not a_is_t and b_is_t and tile.can_be_wide))
+        (tile.parts[-1] >= 16 or not right_across_k)
+        and (not tile.wide or (not right_across_k and tile.can_be_wide))
         and (tile.block_k == 64 or (tile.left_rows == 64 and tile.columns <= MOST_DEEP_COLUMNS))
         and tile.fits(slots)
     )

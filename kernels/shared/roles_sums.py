@@ -71,7 +71,7 @@ def summed_in_tensor_cores(
 def summed_wide(
     a_tiles, free, full, issued, stage, phase, steps,
     GROUP: gl.constexpr, GROUPS: gl.constexpr, ROWS: gl.constexpr, PARTS: gl.constexpr, STAGES: gl.constexpr,
-    DEPTH: gl.constexpr,
+    DEPTH: gl.constexpr, LEFT_ACROSS_K: gl.constexpr,
 ):  # fmt: skip
     """Return the sums over some steps, and the stage and parity after them, by one wgmma for all columns."""
     BLOCKS: gl.constexpr = ROWS // 64
@@ -84,8 +84,8 @@ def summed_wide(
     for nth in range(steps):
         mbarrier.wait(full.index(stage), phase)
         sums = wide_wgmma.added(
-            sums, left + stage * (GROUPS * ROWS * 128), right + stage * (COLUMNS * 128), BLOCKS, a_tiles.dtype
-        )
+            sums, left + stage * (GROUPS * ROWS * 128), right + stage * (COLUMNS * 128), BLOCKS, a_tiles.dtype,
+            LEFT_ACROSS_K)  # fmt: skip
         mbarrier.arrive(free.index(last), pred=nth > 0)
         last = stage
         stage, phase = after(stage, phase, STAGES)

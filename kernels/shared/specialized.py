@@ -185,7 +185,7 @@ def multiply(
         elif WIDE:
             sums, stage, phase = summed_wide(
                 a_tiles, free, full, issued, stage, phase, end - first,
-                GROUP, GROUPS, ROWS, PARTS, STAGES, DEPTH)  # fmt: skip
+                GROUP, GROUPS, ROWS, PARTS, STAGES, DEPTH, LEFT_ACROSS_K)  # fmt: skip
         else:
             sums, stage, phase = summed_in_tensor_cores(
                 a_tiles, b_tiles, free, full, issued, stage, phase, end - first,

@@ -55,7 +55,7 @@ def constraints(tensors, registers, descriptors, adds=True):
 
 
 @gluon.constexpr_function
-def step_in_ptx(tensors, registers, blocks, name, adds=True):
+def step_in_ptx(tensors, registers, blocks, name, adds=True, across=False):
     """Return the PTX of a step along K of 128 bytes: four products of each block of 64 rows.
 
     Args:
@@ -63,10 +63,12 @@ def step_in_ptx(tensors, registers, blocks, name, adds=True):
         registers: number of registers of each tensor in a thread.
         name: the type of both factors in PTX.
         adds: whether the products are added to sums, and those of the step before waited for.
+        across: whether the left factor lies across K: 16 bits, 64 rows side by side for each element along K.
     """
     held = tensors * registers
     each, before = held // blocks, 2 * held if adds else held
-    depth, transposed = (32, "") if name == "e4m3" else (16, ", 0, 0")
+    depth, transposed = (32, "") if name == "e4m3" else (16, f", {int(across)}, 0")
+    further = depth * 128 // 16 if across else 2
     shape = f"m64n{2 * each}k{depth}.f32.{name}.{name}"
     lines = [
         ".reg .b64 left, right, below;",
@@ -82,7 +84,7 @@ def step_in_ptx(tensors, registers, blocks, name, adds=True):
         onto = int(adds or step > 0)
         lines.append(f"wgmma.mma_async.sync.aligned.{shape} {{{sums}}}, {rows}, right, {onto}, 1, 1{transposed};")
         if block == blocks - 1 and step < 3:
-            lines += ["add.s64 left, left, 2;", "add.s64 right, right, 2;"]
+            lines += [f"add.s64 left, left, {further};", "add.s64 right, right, 2;"]
     lines.append("wgmma.commit_group.sync.aligned;")
     return "\n".join(["{", *lines, *(["wgmma.wait_group.sync.aligned 1;"] if adds else []), "}"])
 
@@ -108,7 +110,7 @@ def first_byte():
 
 
 @gluon.jit
-def added(sums, left, right, BLOCKS: gl.constexpr, DTYPE: gl.constexpr):
+def added(sums, left, right, BLOCKS: gl.constexpr, DTYPE: gl.constexpr, LEFT_ACROSS_K: gl.constexpr):
     """Issue a step's products, and return the sums before those are complete; those of the step before are.
 
     Args:
@@ -120,7 +122,8 @@ def added(sums, left, right, BLOCKS: gl.constexpr, DTYPE: gl.constexpr):
     a = gl.full(sums[0].shape, left >> 4 | 0x10000, gl.int32, sums[0].type.layout)
     b = gl.full(sums[0].shape, right >> 4 | 0x10000, gl.int32, sums[0].type.layout)
     return gl.inline_asm_elementwise(
-        step_in_ptx(TENSORS, REGISTERS, BLOCKS, name_in_ptx(DTYPE)), constraints(TENSORS, REGISTERS, 2), sums + (a, b),
+        step_in_ptx(TENSORS, REGISTERS, BLOCKS, name_in_ptx(DTYPE), True, LEFT_ACROSS_K),
+        constraints(TENSORS, REGISTERS, 2), sums + (a, b),
         dtype=(gl.float32,) * TENSORS, is_pure=False, pack=REGISTERS)  # fmt: skip
 
 

@@ -231,3 +231,16 @@ def test_heads_share_a_tile_if_a_window_is_no_wider_than_it() -> None:
     ):
         found = config(**{**sizes, **values})
         assert {name: found[name] for name in expected} == expected, values
+
+
+def test_split_keys_in_several_pages_have_three_stages_and_the_room_of_out() -> None:
+    """16 rows on 8 x 16,384 keys in pages of 16: 83 us, 86 with two stages, 100 with out's rows (H200, 2026-12-01)."""
+    values = {"B": 8, "H": 32, "G": 4, "M": 16, "N": 16384, "D": 128, "dtype": "bf16", "causal": True}
+    paged = KERNEL.signature.problem({**values, "page": 16})
+    found = KERNEL.default_config(paged, H200.limits)
+    assert (found["VARIANT"], found["BLOCK_N"], found["num_stages"]) == ("specialized", 128, 3)
+    assert found["SPLITS"] == 4
+    assert not KERNEL.valid(paged, KERNEL.signature.config({**found, "SPLITS": 1}), H200.limits)
+    for page in (0, 256):
+        dense = KERNEL.default_config(KERNEL.signature.problem({**values, "page": page}), H200.limits)
+        assert (dense["BLOCK_N"], dense["num_stages"]) == (128, 2)

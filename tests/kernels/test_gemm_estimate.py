@@ -169,6 +169,6 @@ def test_parts_of_columns_that_lie_across_k_are_loaded_in_short_rows() -> None:
 def test_narrow_last_columns_that_do_not_lie_along_k_are_chosen_less() -> None:
     """On an H200, one group with 128 and 16 columns took 67.6 us, three slices with three groups 51.8 us."""
     found = GEMM.default(GEMM.signature.problem({"M": 192, "N": 6144, "K": 10880}), H200.limits)
-    assert (found["GROUPS"], found["SPLIT_K"]) == (3, 3)
+    assert found["GROUPS"] == 3
     along_k = GEMM.default(problem(M=192, N=6144, K=10880), H200.limits)
     assert (along_k["GROUPS"], along_k["BLOCK_N"]) == (1, 144)

@@ -101,16 +101,25 @@ def test_tiles_are_right_in_each_layout(sizes: dict[str, object], config: dict[s
         product("gemm", values, {**config}, H200.limits)
 
 
+def across_k(config: dict[str, Any]) -> str:
+    """Return the layout in which only the left factor lies across K."""
+    return "nn" if config["VARIANT"] == "swapped" else "tt"
+
+
+@pytest.mark.parametrize("left_across_k", [False, True])
 @pytest.mark.parametrize(("sizes", "config"), [tile for tile in TILES if tile[1]["BLOCK_N"] != 256])
-def test_one_product_for_all_columns_is_right(sizes: dict[str, object], config: dict[str, Any]) -> None:
+def test_one_product_for_all_columns_is_right(
+    sizes: dict[str, object], config: dict[str, Any], left_across_k: bool
+) -> None:
     rows = config["BLOCK_N" if config["VARIANT"] == "swapped" else "BLOCK_M"]
     wide = {**config, "WIDE": True, "GROUPS": min(3, rows // 64)}
-    values = {**sizes, "K": 328, "dtype": "fp16", "layout": "nt", "bias": True}
+    layout = across_k(config) if left_across_k else "nt"
+    values = {**sizes, "K": 328, "dtype": "fp16", "layout": layout, "bias": True}
     product("gemm", values, wide)
     product("gemm", values, {**wide}, H200.limits)
 
 
-@pytest.mark.parametrize("layout", ["nt", "tt"])
+@pytest.mark.parametrize("layout", ["nt", "nn", "tt"])
 @pytest.mark.parametrize("depth", [64, 328, 1048])
 @pytest.mark.parametrize(
     ("sizes", "config"),
@@ -124,8 +133,9 @@ def test_one_product_for_all_columns_is_right(sizes: dict[str, object], config: 
 )
 def test_groups_take_tiles_in_turn(sizes: dict[str, object], config: dict[str, Any], layout: str, depth: int) -> None:
     """With fewer steps than stages, and with more; some programs have an odd number of tiles."""
-    if config.get("WIDE") and layout != "nt":
-        pytest.skip("one product for all columns reads factors that lie along K")
+    right_across_k = layout == ("tt" if config["VARIANT"] == "swapped" else "nn")
+    if right_across_k and (config.get("WIDE") or min(config["BLOCK_M"], config["BLOCK_N"]) % 16):
+        pytest.skip("one product for all columns reads right factors that lie along K")
     values = {**sizes, "K": depth, "dtype": "fp16", "layout": layout, "bias": True}
     product("gemm", values, {**config, "GROUPS": 1, "PINGPONG": True})
 
