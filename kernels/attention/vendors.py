@@ -58,12 +58,12 @@ def attend(problem: Problem, tensors: Mapping[str, Any], q: Any, k: Any, v: Any)
 
 
 def cudnn(problem: Problem, tensors: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Run torch's cuDNN back end. Raises RuntimeError for a problem that it does not take."""
+    """Run torch's cuDNN back end. Raises NotImplementedError for a problem that it is not called for."""
     return of_backend(problem, tensors, "CUDNN_ATTENTION")
 
 
 def flash(problem: Problem, tensors: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Run torch's FlashAttention back end. Raises RuntimeError for a problem that it does not take."""
+    """Run torch's FlashAttention back end. Raises NotImplementedError for a problem that it is not called for."""
     return of_backend(problem, tensors, "FLASH_ATTENTION")
 
 
@@ -72,7 +72,7 @@ def of_backend(problem: Problem, tensors: Mapping[str, Any], name: str) -> Mappi
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     if not is_dense(problem) or problem["capped"] or problem["lse"] or has_empty_rows(problem):
-        raise RuntimeError(f"{name} is called for dense sequences whose rows see keys, without a cap or an lse")
+        raise NotImplementedError("it is called for dense sequences whose rows see keys, without a cap or an lse")
     with sdpa_kernel(getattr(SDPBackend, name)):
         return vendor(problem, tensors)
 
@@ -87,7 +87,7 @@ def flashinfer(problem: Problem, tensors: Mapping[str, Any]) -> Mapping[str, Any
 
     plain = paged(problem) and problem["M"] == 1 and not (problem["packed"] or problem["capped"] or problem["lse"])
     if not plain or problem["window"] != "0" or has_empty_rows(problem):
-        raise NotImplementedError("flashinfer is called for one row over pages, without a cap, a window or an lse")
+        raise NotImplementedError("it is called for one row over pages, without a cap, a window or an lse")
     plans, table = _plans(), tensors["table"]
     if table not in plans or plans[table][0] != table._version:  # it was written since
         plans[table] = table._version, _planned(problem, tensors)

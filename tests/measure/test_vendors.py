@@ -34,7 +34,7 @@ REASONS = {
     "spoiling": "writes to x, which is only read",
     "misnamed": "KernelFault: vendor returns tensors by the names of written operands (out), not 'y'",
     "missing": "not installed: No module named 'a_library_that_is_not_installed'",
-    "refusing": "it takes no vectors",
+    "refusing": "not for this problem: it takes no vectors",
 }
 
 

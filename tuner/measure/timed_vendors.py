@@ -11,7 +11,7 @@ from tuner.measure.correctness import CorrectnessCheck, WrongResult
 from tuner.measure.loaded_problem import LoadedProblem
 from tuner.measure.messages import VENDOR_STAGE, Stage, Task
 from tuner.measure.vendors import BACKEND, vendor_function
-from tuner.records import NOT_INSTALLED, VENDOR, median, vendor_contender
+from tuner.records import NOT_INSTALLED, NOT_TAKEN, VENDOR, median, vendor_contender
 from tuner.records.measurement import are_latencies
 
 
@@ -147,4 +147,6 @@ def _reason(error: Exception) -> str:
     text = " ".join(str(error).split())
     if isinstance(error, ImportError):
         return f"{NOT_INSTALLED}: {text}"
-    return text if text and isinstance(error, WrongResult | NotImplementedError) else exception_text(error)
+    if isinstance(error, NotImplementedError):
+        return f"{NOT_TAKEN}: {text}" if text else NOT_TAKEN
+    return text if text and isinstance(error, WrongResult) else exception_text(error)

@@ -5,6 +5,7 @@ from tuner.records.device import COLD, POLICIES, VERSION_NAMES, Device, Environm
 from tuner.records.measurement import (
     FEWEST_SAMPLES,
     NOT_INSTALLED,
+    NOT_TAKEN,
     SLOW_US,
     VENDOR,
     VENDOR_NAME,
@@ -25,6 +26,7 @@ __all__ = [
     "FORGOTTEN",
     "IMPORTED",
     "NOT_INSTALLED",
+    "NOT_TAKEN",
     "POLICIES",
     "SLOW_US",
     "VENDOR",

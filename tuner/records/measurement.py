@@ -23,6 +23,8 @@ _EACH_VENDOR = f"{VENDOR}:"
 """Prefix of a vendor's name among contenders of which several are vendors. No config's text begins so."""
 NOT_INSTALLED = "not installed"
 """Start of the reason for which a library is left out that cannot be imported."""
+NOT_TAKEN = "not for this problem"
+"""Start of the reason for which a vendor is left out that does not take the problem."""
 
 Interval = tuple[float, float]
 """Lower and upper bound."""

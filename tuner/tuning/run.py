@@ -12,7 +12,17 @@ from tuner.kernels.spec import Config, Problem, Signature
 from tuner.lookup.neighbours import with_current_knobs
 from tuner.lookup.table import LookupResult, Table
 from tuner.measure.measurer import Measurer
-from tuner.records import IMPORTED, NOT_INSTALLED, VENDOR, Answer, Comparison, Evidence, Measurement, StoredAnswer
+from tuner.records import (
+    IMPORTED,
+    NOT_INSTALLED,
+    NOT_TAKEN,
+    VENDOR,
+    Answer,
+    Comparison,
+    Evidence,
+    Measurement,
+    StoredAnswer,
+)
 from tuner.records.retune import Finding
 from tuner.search import COMPARISON, Budget, ComparisonSettings, Finalists, Result, close_to_best, search
 from tuner.search.verdict import Verdict
@@ -179,13 +189,13 @@ class _Run:
             self._keep(result, result.verdict, result.comparison)
 
     def _note_vendors(self, result: Result) -> None:
-        """Note the vendors that are left out. A library that is not installed is noted if no vendor was timed."""
+        """Note the vendors that are left out; those that are not installed or not for it only if none was timed."""
         found = result.comparison or Comparison((), ())
         if result.vendor_left_out:
             vendor = found.vendor or self._target.vendor_name
             self._events.note(f"{vendor} is left out: in some round its latency was not finite and above 0.")
         for name, why in found.left_out.items():
-            if VENDOR not in found.contenders or not why.startswith(NOT_INSTALLED):
+            if VENDOR not in found.contenders or not why.startswith((NOT_INSTALLED, NOT_TAKEN)):
                 self._events.note(f"{name} is left out: {why}")
 
     def _is_worse(self, comparison: Comparison) -> bool:
