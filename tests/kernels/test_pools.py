@@ -20,6 +20,7 @@ from tuner.kernels.shared.windows import axis, windows
 from tuner.kernels.shared.windows_accesses import LINE, reached
 from tuner.kernels.shared.windows_estimate import estimate, share_of_rows
 from tuner.kernels.shared.windows_launch import unrolled
+from tuner.kernels.shared.windows_shared import reads_one_by_one, shared_estimate
 from tuner.kernels.shared.windows_space import known
 from tuner.kernels.shared.windows_work import work
 from tuner.kernels.spec import Kernel, Problem
@@ -247,7 +248,7 @@ def test_a_short_window_is_read_at_once_and_a_long_one_in_a_loop() -> None:
             lambda c: (c["VARIANT"], c["SPLIT"], c["num_warps"]) == ("reduced", 8, 1), id="whole images",
         ),
         pytest.param(  # 576 programs of one warp would read 18 KB at once on each multiprocessor
-            {"B": 36, "C": 57, "H": 359, "R": 359, "layout": "nhwc"},
+            {"B": 36, "C": 56, "H": 359, "R": 359, "layout": "nhwc"},
             lambda c: (c["SPLIT"], c["BLOCK_K"], c["num_warps"]) == (16, 64, 2), id="whole images in few programs",
         ),
         pytest.param(  # a program has two blocks of the 25 of a window
@@ -257,6 +258,14 @@ def test_a_short_window_is_read_at_once_and_a_long_one_in_a_loop() -> None:
         pytest.param(  # windows of less than 256 pixels are not split
             {"B": 2, "C": 256, "H": 14, "R": 14, "layout": "nhwc"},
             lambda c: (c["VARIANT"], c["SPLIT"]) == ("reduced", 1), id="small whole images",
+        ),
+        pytest.param(  # a thread with 4 channels of each pixel computes few addresses: 95 us, with one 144
+            {"B": 10, "C": 1715, "H": 7, "W": 1023, "R": 7, "S": 1023, "layout": "nhwc"},
+            lambda c: (c["BLOCK_N"], c["num_warps"]) == (256, 2), id="odd channels of whole images",
+        ),
+        pytest.param(  # 16 programs, whose threads load 21 elements each: 2.4 us, with 83 elements 4.5
+            {"B": 8, "C": 33, "H": 15, "W": 11, "S": 11, "R": 15, "layout": "nhwc"},
+            lambda c: (c["BLOCK_N"], c["num_warps"]) == (32, 8), id="few whole images of odd channels",
         ),
         pytest.param(  # a thread for eight channels of each window would be 48 warps: 12.6 us, shared 7.1
             {"B": 1, "C": 2048, "H": 28, "W": 26, "S": 21, "layout": "nhwc",
@@ -319,6 +328,41 @@ def test_a_loop_waits_for_each_row_unless_the_compiler_unrolls_it(knobs: tuple[i
     """H200, 2026-11-30, on a cold L2. Threads of the first two have two channels at once, those of the last eight."""
     values = {"B": 23, "C": 64, "H": 38, "R": 10, "S": 2, "stride_h": 3, "padding_h": 5, "layout": "nhwc"}
     assert estimated(values, knobs) == pytest.approx(measured_us, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("values", "knobs", "measured_us"),
+    [
+        ((10, 1715, 7, 1023), (256, 16, 8, 2), 95.1),
+        ((10, 1715, 7, 1023), (64, 64, 2, 2), 144.1),
+        ((10, 1715, 7, 1023), (32, 16, 1, 1), 367.4),
+        ((96, 67, 17, 45), (128, 16, 8, 1), 9.6),
+        ((96, 67, 17, 45), (32, 64, 1, 1), 25.3),
+        ((8, 33, 15, 11), (32, 16, 1, 8), 2.39),
+        ((8, 33, 15, 11), (32, 128, 1, 2), 4.54),
+    ],
+)
+def test_the_estimate_of_shared_odd_channels_is_within_a_fifth_of_a_measurement(
+    values: tuple[int, ...], knobs: tuple[int, ...], measured_us: float
+) -> None:
+    """H200, 2026-11-30, on a cold L2."""
+    B, C, H, W = values
+    whole = {"B": B, "C": C, "H": H, "W": W, "R": H, "S": W, "dtype": "bf16", "layout": "nhwc"}
+    config = dict(zip(("BLOCK_N", "BLOCK_K", "SPLIT", "num_warps"), knobs, strict=True))
+    found = windows(AVG.signature.problem(whole))
+    assert reads_one_by_one(found)
+    assert shared_estimate(found, config | {"VARIANT": "reduced"}, H200.limits) == pytest.approx(measured_us, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    "values", [(1, 1, 200, 1, 100, 1), (1, 3, 101, 3, 100, 2), (2, 1, 65, 3, 65, 3), (1, 7, 3, 99, 3, 40)]
+)
+def test_shared_windows_of_odd_channels_have_a_default_however_narrow_they_are(values: tuple[int, ...]) -> None:
+    sizes = dict(zip(("B", "C", "H", "W", "R", "S"), values, strict=True))
+    given = MAX.signature.problem({**sizes, "stride_h": 1, "dtype": "bf16", "layout": "nhwc"})
+    config = MAX.default_config(given, H200.limits)
+    assert config["VARIANT"] == "reduced"
+    assert MAX.valid(given, config, H200.limits)
 
 
 def test_lanes_in_neighbouring_rows_reach_the_same_lines() -> None:
