@@ -90,6 +90,8 @@ class DefaultSettings:
     fewer, though the threads of several warps exchange values in the end."""
     stages: int = 3
     """Blocks of a long window in flight."""
+    most_warps: int = 8
+    """Warps of a program that reads a window of nhwc at once, if there are too few programs to fill the card."""
     shared_warps: tuple[int, ...] = (1, 2, 4, 8)
     """Warps of a program that are tried if threads share windows and load elements one by one."""
     elements: int = 64
@@ -210,6 +212,8 @@ def _reduced(found: Windows, limits: Limits) -> Iterator[dict[str, Value]]:
     is_short = found.is_contiguous and found.elements <= SETTINGS.short
     enough = (SETTINGS.programs_per_sm if is_short else SETTINGS.shared_per_sm) * limits.sm_count
     reduced: dict[str, Value] = {"VARIANT": "reduced", "TILE_P": 1, "TILE_Q": 1, "BLOCK_Q": 1}
+    if found.is_nhwc and not _is_at_once(found):
+        yield from _by_many_warps(found, reduced, limits)
     is_split = found.elements * (8 if found.is_nhwc else 1) >= space.SETTINGS.least_split
     parts = found.elements // (SETTINGS.part_pixels if found.is_nhwc else SETTINGS.part) if is_split else 1
     for last, (block_n, block_k, warps) in _marked(_shared_pixels(found) if found.is_nhwc else _shared_rows(found)):
@@ -223,6 +227,19 @@ def _reduced(found: Windows, limits: Limits) -> Iterator[dict[str, Value]]:
         is_full = tiles(found, config) * split >= SETTINGS.full[found.is_nhwc] * enough
         if is_full or last or (block_n == 1 and split > 1):
             yield config
+
+
+def _by_many_warps(found: Windows, reduced: Mapping[str, Value], limits: Limits) -> Iterator[dict[str, Value]]:
+    """Yield a config of nhwc with which many warps read a window at once, if programs are too few to fill the card.
+
+    Programs that share it would wait for each other. A thread reads 16 bytes at a time.
+    """
+    block_n, threads = least_channels(found), SETTINGS.most_warps * limits.warp_size
+    block_k = max(cdiv(found.vector * threads, block_n), next_power_of_2(found.row_length) // UNROLLED_BLOCKS)
+    config: dict[str, Value] = {**reduced, "BLOCK_N": block_n, "BLOCK_K": block_k, "SPLIT": 1, "num_stages": 1}
+    config["num_warps"] = SETTINGS.most_warps
+    if unrolled(found, config) and 2 * tiles(found, config) <= SETTINGS.shared_per_sm * limits.sm_count:
+        yield config
 
 
 def _wider(found: Windows, block_k: int, warps: int, config: Mapping[str, Any], limits: Limits) -> tuple[int, int]:

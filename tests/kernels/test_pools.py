@@ -259,6 +259,10 @@ def test_a_short_window_is_read_at_once_and_a_long_one_in_a_loop() -> None:
             {"B": 2, "C": 256, "H": 14, "R": 14, "layout": "nhwc"},
             lambda c: (c["VARIANT"], c["SPLIT"]) == ("reduced", 1), id="small whole images",
         ),
+        pytest.param(  # 128 programs of eight warps read their windows at once; parts would wait for each other
+            {"B": 16, "C": 256, "H": 20, "R": 20, "layout": "nhwc"},
+            lambda c: (c["SPLIT"], c["BLOCK_K"], c["num_warps"]) == (1, 64, 8), id="few windows at once",
+        ),
         pytest.param(  # a thread with 4 channels of each pixel computes few addresses: 95 us, with one 144
             {"B": 10, "C": 1715, "H": 7, "W": 1023, "R": 7, "S": 1023, "layout": "nhwc"},
             lambda c: (c["BLOCK_N"], c["num_warps"]) == (256, 2), id="odd channels of whole images",
