@@ -16,7 +16,7 @@ from typing import Any
 
 from tuner.kernels.shared.overlapped import overlapped
 from tuner.kernels.shared.windows import Axis, Windows, power_of_2_in
-from tuner.kernels.shared.windows_accesses import LINE, SECTOR, reached
+from tuner.kernels.shared.windows_accesses import LINE, SECTOR, loaded, stored
 from tuner.kernels.shared.windows_launch import tiles
 from tuner.kernels.shared.windows_work import Work, instructions_of, unrolls, work
 from tuner.kernels.spec import Limits, cdiv
@@ -95,8 +95,6 @@ def estimate(
     repeats = max(1.0, along * config["BLOCK_N"] / at_once / threads)
     is_unrolled = unrolls(found, each, config["TILE_P"], repeats)
     reads, writes = program_bytes(found, config)
-    _, store_sectors = reached(found, each, config, along, SECTOR)
-    lines = reached(found, each, config, along, LINE)
     memory = limits.gb_per_s or c.gb_per_s
 
     # Of one program, in us: instructions, stores, and bytes from L2 and device memory.
@@ -104,13 +102,12 @@ def estimate(
     instructions = instructions_of(found, each, repeats, further, is_unrolled)
     length = instructions if is_unrolled else instructions / each.steps
     run = instructions / c.mhz
-    stored = c.whole_cycles if found.is_nhwc or _stores_whole(found, each, config) else c.part_cycles
-    moved = warps * repeats * each.stores * store_sectors * stored / c.mhz
-    load_cycles, store_cycles = (
-        max(c.line_cycles * count, limits.warp_size * size / LINE)
-        for count, size in zip(lines, (each.load_bytes, each.store_bytes), strict=True)
-    )
-    accessed = warps * repeats * (each.loads * load_cycles + each.stores * store_cycles) / c.mhz
+    store_cycles = c.whole_cycles if found.is_nhwc or _stores_whole(found, each, config) else c.part_cycles
+    moved = warps * repeats * each.stores * stored(found, each, config, SECTOR) * store_cycles / c.mhz
+    lanes = limits.warp_size / LINE
+    looked_up = each.loads * max(c.line_cycles * loaded(found, each, config, LINE), lanes * each.load_bytes)
+    looked_up += each.stores * max(c.line_cycles * stored(found, each, config, LINE), lanes * each.store_bytes)
+    accessed = warps * repeats * looked_up / c.mhz
     cached = (reads + writes) / c.l2_bytes / c.mhz
     transferred = (reads + writes) * sm_count / memory / 1e3
 

@@ -17,7 +17,7 @@ from torch.nn import functional
 from tuner import catalog
 from tuner.errors import UsageError
 from tuner.kernels.shared.windows import axis, windows
-from tuner.kernels.shared.windows_accesses import LINE, reached
+from tuner.kernels.shared.windows_accesses import LINE, stored
 from tuner.kernels.shared.windows_estimate import estimate, share_of_rows
 from tuner.kernels.shared.windows_launch import unrolled
 from tuner.kernels.shared.windows_shared import reads_one_by_one, shared_estimate
@@ -373,7 +373,7 @@ def test_lanes_in_neighbouring_rows_reach_the_same_lines() -> None:
     def lines(high: int, wide: int) -> float:
         given = windows(AVG.signature.problem({"B": 256, "C": 64, "H": 7, "dtype": "bf16", **window(3, 1, 1)}))
         config = {"TILE_P": high, "TILE_Q": wide, "BLOCK_Q": 8, "BLOCK_N": 32 * wide // 8}
-        return reached(given, work(given, high, wide, False), config, 8 // wide, LINE)[1]
+        return stored(given, work(given, high, wide, False), config, LINE)
 
     assert lines(1, 8) == pytest.approx(1 + (31 * 14) / 128, abs=0.1)  # 32 rows of 14 bytes
     assert lines(8, 2) == pytest.approx(1 + (7 * 98 + 12) / 128, abs=0.1)  # a row of each of 8 planes
