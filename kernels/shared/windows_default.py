@@ -1,4 +1,7 @@
-"""Default config of pooling: of tiles the one with the least estimate, else a rule over windows and the card."""
+"""Default config of pooling: the one with the least estimate, or a rule over windows and the card.
+
+Estimates exist of tiles, and of shared windows of nhwc whose elements are loaded one by one.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ from tuner.kernels.shared.windows_launch import (
     unrolled,
     vectors,
 )
+from tuner.kernels.shared.windows_shared import reads_one_by_one, shared_estimate
 from tuner.kernels.shared.windows_space import has_reduced, has_tiles, least_channels, steps, valid
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, next_power_of_2
 
@@ -86,13 +90,19 @@ class DefaultSettings:
     fewer, though the threads of several warps exchange values in the end."""
     stages: int = 3
     """Blocks of a long window in flight."""
+    most_warps: int = 8
+    """Warps of a program that reads a window of nhwc at once, if there are too few programs to fill the card."""
+    shared_warps: tuple[int, ...] = (1, 2, 4, 8)
+    """Warps of a program that are tried if threads share windows and load elements one by one."""
+    elements: int = 64
+    """Most elements that such a thread loads at once."""
 
 
 SETTINGS = DefaultSettings()
 
 
 def default(problem: Problem, limits: Limits, *, maximum: bool) -> Mapping[str, Value]:
-    """Return the feasible config of tiles with the least estimate, or the first of those that share windows.
+    """Return the feasible config with the least estimate, or the first of the rule's if threads share windows.
 
     Args:
         maximum: whether windows are compared, not summed.
@@ -100,6 +110,8 @@ def default(problem: Problem, limits: Limits, *, maximum: bool) -> Mapping[str, 
     found = windows(problem)
     if not (is_shared(found) or _leaves_most_idle(found, limits)):
         return _tiled(problem, found, limits, maximum)
+    if reads_one_by_one(found):
+        return _least_shared(problem, found, limits)
     configs = list(_reduced(found, limits))
     return next((config for config in configs if valid(problem, config, limits)), configs[-1])
 
@@ -167,11 +179,41 @@ def _pixels(found: Windows, high: int, wide: int, lanes: int) -> Iterator[tuple[
             block_n *= 2
 
 
+def _least_shared(problem: Problem, found: Windows, limits: Limits) -> Mapping[str, Value]:
+    """Return the config with the least estimate of those in which threads that share windows load one by one."""
+
+    def cost(config: Mapping[str, Any]) -> float:
+        return shared_estimate(found, config, limits) * (1 + SETTINGS.gain * log2(config["num_warps"]))
+
+    return min(_one_by_one(problem, found, limits), key=cost)
+
+
+def _one_by_one(problem: Problem, found: Windows, limits: Limits) -> Iterator[dict[str, Value]]:
+    """Yield feasible configs in which the threads of a program share windows of nhwc and load elements one by one."""
+    reduced: dict[str, Value] = {"VARIANT": "reduced", "TILE_P": 1, "TILE_Q": 1, "BLOCK_Q": 1, "num_stages": 1}
+    blocks_n = _powers_of_2(least_channels(found), min(1024, next_power_of_2(found.channels)))
+    for block_n, warps in product(blocks_n, SETTINGS.shared_warps):
+        most = SETTINGS.elements * limits.warp_size * warps // block_n
+        for block_k in _powers_of_2(1, min(most, next_power_of_2(found.row_length))):
+            for split in space.SPLITS:
+                config = {**reduced, "BLOCK_N": block_n, "BLOCK_K": block_k, "SPLIT": split, "num_warps": warps}
+                if not valid(problem, config, limits):
+                    break
+                yield config
+
+
+def _powers_of_2(least: int, most: int) -> list[int]:
+    """Return the powers of two from one of them to a number."""
+    return [least << doubling for doubling in range((most // least).bit_length())]
+
+
 def _reduced(found: Windows, limits: Limits) -> Iterator[dict[str, Value]]:
     """Yield configs in which the threads of a program share windows, from large tiles to small ones."""
     is_short = found.is_contiguous and found.elements <= SETTINGS.short
     enough = (SETTINGS.programs_per_sm if is_short else SETTINGS.shared_per_sm) * limits.sm_count
     reduced: dict[str, Value] = {"VARIANT": "reduced", "TILE_P": 1, "TILE_Q": 1, "BLOCK_Q": 1}
+    if found.is_nhwc and not _is_at_once(found):
+        yield from _by_many_warps(found, reduced, limits)
     is_split = found.elements * (8 if found.is_nhwc else 1) >= space.SETTINGS.least_split
     parts = found.elements // (SETTINGS.part_pixels if found.is_nhwc else SETTINGS.part) if is_split else 1
     for last, (block_n, block_k, warps) in _marked(_shared_pixels(found) if found.is_nhwc else _shared_rows(found)):
@@ -185,6 +227,19 @@ def _reduced(found: Windows, limits: Limits) -> Iterator[dict[str, Value]]:
         is_full = tiles(found, config) * split >= SETTINGS.full[found.is_nhwc] * enough
         if is_full or last or (block_n == 1 and split > 1):
             yield config
+
+
+def _by_many_warps(found: Windows, reduced: Mapping[str, Value], limits: Limits) -> Iterator[dict[str, Value]]:
+    """Yield a config of nhwc with which many warps read a window at once, if programs are too few to fill the card.
+
+    Programs that share it would wait for each other. A thread reads 16 bytes at a time.
+    """
+    block_n, threads = least_channels(found), SETTINGS.most_warps * limits.warp_size
+    block_k = max(cdiv(found.vector * threads, block_n), next_power_of_2(found.row_length) // UNROLLED_BLOCKS)
+    config: dict[str, Value] = {**reduced, "BLOCK_N": block_n, "BLOCK_K": block_k, "SPLIT": 1, "num_stages": 1}
+    config["num_warps"] = SETTINGS.most_warps
+    if unrolled(found, config) and 2 * tiles(found, config) <= SETTINGS.shared_per_sm * limits.sm_count:
+        yield config
 
 
 def _wider(found: Windows, block_k: int, warps: int, config: Mapping[str, Any], limits: Limits) -> tuple[int, int]:

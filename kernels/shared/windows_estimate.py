@@ -1,10 +1,10 @@
 """Estimated time of pooling by `tiles`, from the card's resources: no measurement, no table of shapes, no GPU.
 
 What overlaps is added up by a norm: the start of programs, one after the other on the whole card; instructions; stores
-of each multiprocessor; bytes from L2 and from device memory; and the time in which a program waits, over as many
-programs as a multiprocessor holds.
+of each multiprocessor; lines that its L1 looks up; bytes from L2 and from device memory; and the time in which a
+program waits, over as many programs as a multiprocessor holds.
 
-It is plain arithmetic: about 10 us of host time for a config.
+It is plain arithmetic: about 15 us of host time for a config.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from math import log2
 from typing import Any
 
 from tuner.kernels.shared.overlapped import overlapped
-from tuner.kernels.shared.windows import Windows, power_of_2_in
+from tuner.kernels.shared.windows import Axis, Windows, power_of_2_in
+from tuner.kernels.shared.windows_accesses import LINE, SECTOR, loaded, stored
 from tuner.kernels.shared.windows_launch import tiles
 from tuner.kernels.shared.windows_work import Work, instructions_of, unrolls, work
 from tuner.kernels.spec import Limits, cdiv
@@ -26,7 +27,8 @@ class Coefficients:
     """Coefficients of the estimate; cycles are those of a multiprocessor.
 
     Those that say "fitted" are fitted to 3,571 configs of 171 problems of max_pool2d and avg_pool2d on an NVIDIA H200
-    (2026-11-30, Triton 3.6.0).
+    (2026-11-30, Triton 3.6.0); `line_cycles` and `one_wave` later, to 651 configs of 35 problems and two recorded
+    spaces.
     """
 
     mhz: float = 1755.0
@@ -52,11 +54,17 @@ class Coefficients:
     """Cycles of a warp for each sector of 32 bytes that a store writes as a whole; fitted."""
     part_cycles: float = 0.92
     """The same if a store writes parts of sectors, as threads with several columns do in rows of odd length; fitted."""
+    line_cycles: float = 0.8
+    """Cycles of a multiprocessor for each line that a load or store of a warp reaches; fitted. L1 moves a line of
+    bytes in a cycle at most."""
     l2_bytes: float = 80.0
     """Bytes that a multiprocessor reads from L2 or writes to it in a cycle."""
     gaps: float = 0.125
-    """Further share of the time of device memory for each halving of the neighbours that a load of a warp reads of what
-    it reaches; fitted."""
+    """Further share of the time of device memory for each halving of the neighbours that a program reads of what it
+    reaches; fitted."""
+    one_wave: float = 0.4
+    """Further share of the time of device memory if all programs run at once, which read first and then write; fitted.
+    With several waves of programs some write while others read."""
     own: float = 0.515
     """Times that a program waits for its own stores and bytes, relative to their throughput; fitted."""
     last_wave: float = 0.8
@@ -70,8 +78,6 @@ PROGRAMS_PER_SM = 32
 """Programs that a multiprocessor holds."""
 WARPS_PER_SM = 64
 """Warps that a multiprocessor holds."""
-SECTOR, LINE = 32, 128
-"""Bytes of a sector, the unit of transfers between L1 and L2, and of a line of L1."""
 
 
 def estimate(
@@ -89,8 +95,6 @@ def estimate(
     repeats = max(1.0, along * config["BLOCK_N"] / at_once / threads)
     is_unrolled = unrolls(found, each, config["TILE_P"], repeats)
     reads, writes = program_bytes(found, config)
-    load_sectors, store_sectors = _sectors(found, each, config, along)
-    gaps = _gaps(found, each, config, load_sectors)
     memory = limits.gb_per_s or c.gb_per_s
 
     # Of one program, in us: instructions, stores, and bytes from L2 and device memory.
@@ -98,8 +102,12 @@ def estimate(
     instructions = instructions_of(found, each, repeats, further, is_unrolled)
     length = instructions if is_unrolled else instructions / each.steps
     run = instructions / c.mhz
-    stored = c.whole_cycles if found.is_nhwc or _stores_whole(found, each, config) else c.part_cycles
-    moved = warps * repeats * each.stores * store_sectors * stored / c.mhz
+    store_cycles = c.whole_cycles if found.is_nhwc or _stores_whole(found, each, config) else c.part_cycles
+    moved = warps * repeats * each.stores * stored(found, each, config, SECTOR) * store_cycles / c.mhz
+    lanes = limits.warp_size / LINE
+    looked_up = each.loads * max(c.line_cycles * loaded(found, each, config, LINE), lanes * each.load_bytes)
+    looked_up += each.stores * max(c.line_cycles * stored(found, each, config, LINE), lanes * each.store_bytes)
+    accessed = warps * repeats * looked_up / c.mhz
     cached = (reads + writes) / c.l2_bytes / c.mhz
     transferred = (reads + writes) * sm_count / memory / 1e3
 
@@ -107,13 +115,15 @@ def estimate(
     waves = programs / (sm_count * held)
     wait = (c.unrolled_row_us if is_unrolled else c.row_us) * (each.steps - 1)
     wait += c.instruction_cycles * run + c.own * (moved + transferred)
+    further_share = c.gaps * log2(_far(found, config, along)) + c.one_wave / max(1.0, waves)
     return c.start_us + overlapped(
         c.sharpness,
         (1.0 if waves <= 1 else waves + c.last_wave) * wait,
         c.issue * (1 + c.code * length) * programs * warps * run / 4 / sm_count,
         programs * moved / sm_count,
+        programs * accessed / sm_count,
         programs * cached / sm_count,
-        _image_bytes(found) / memory / 1e3 * (1 + c.gaps * log2(_far(found, config, gaps, along))),
+        _image_bytes(found) / memory / 1e3 * (1 + further_share),
         programs * c.program_us,
     )
 
@@ -137,21 +147,6 @@ def program_bytes(found: Windows, config: Mapping[str, Any]) -> tuple[float, flo
     return read_rows * wide * size + SECTOR * read_runs, out_rows * out_wide * size + SECTOR * out_runs
 
 
-def _sectors(found: Windows, each: Work, config: Mapping[str, Any], along: int) -> tuple[float, float]:
-    """Return the sectors that a load and a store of a warp reach."""
-    if found.is_nhwc:
-        whole = 32 * each.load_bytes / min(SECTOR, config["BLOCK_N"] * found.element_bytes)
-        return whole, whole
-    apart = config["TILE_Q"] * found.element_bytes
-    lanes = min(along, 32)
-
-    def reached(apart: int, size: int) -> float:
-        """Return the sectors of accesses of a size to addresses apart."""
-        return min(32 // lanes, config["BLOCK_N"]) * min(lanes, 1 + lanes * max(apart, size) / SECTOR)
-
-    return reached(apart * found.columns.stride, each.load_bytes), reached(apart, each.store_bytes)
-
-
 def _stores_whole(found: Windows, each: Work, config: Mapping[str, Any]) -> bool:
     """Return whether a thread of nchw stores its columns of a row at once."""
     return bool(each.store_bytes == config["TILE_Q"] * found.element_bytes)
@@ -167,32 +162,31 @@ def _programs_held(registers: float, warps: int, limits: Limits) -> int:
 def _image_bytes(found: Windows) -> float:
     """Return the bytes of images, without rows that no window has, and of outputs."""
     rows = found.rows
-    read_rows = min(rows.size, rows.count * rows.stride + rows.reach) * min(1.0, rows.window / rows.stride)
+    read_rows = min(rows.size, rows.count * rows.stride + rows.reach) * share_of_rows(rows)
     return (found.images * found.channels * read_rows * found.columns.size + found.outputs) * found.element_bytes
 
 
-def _gaps(found: Windows, each: Work, config: Mapping[str, Any], sectors: float) -> float:
-    """Return the bytes that a load of a warp reaches relative to those that it reads.
+def share_of_rows(rows: Axis) -> float:
+    """Return the share of an image's rows that windows read."""
+    return len({r * rows.dilation % rows.stride for r in range(min(rows.window, rows.stride))}) / rows.stride
 
-    Args:
-        sectors: sectors that it reaches; of nhwc, parts of lines are reached if a program has few of the channels, or
-            if pixels begin anywhere.
+
+def _far(found: Windows, config: Mapping[str, Any], along: int) -> float:
+    """Return the bytes that a program reaches relative to those that it reads.
+
+    Of nhwc, parts of lines are reached if a program has few of the channels, or if pixels begin anywhere; of nchw, in
+    short runs, and between rows of a load.
     """
+    size, columns = found.element_bytes, found.columns
     if found.is_nhwc:
         if config["BLOCK_N"] >= found.channels:
             return 1.0
-        run = config["BLOCK_N"] * found.element_bytes
-        return (run + LINE - min(LINE, power_of_2_in(run, found.channels * found.element_bytes))) / run
-    return max(1.0, sectors * SECTOR / (32 * each.load_bytes))
-
-
-def _far(found: Windows, config: Mapping[str, Any], gaps: float, along: int) -> float:
-    """Return the bytes that are reached relative to those that are read, with gaps between rows and short runs."""
-    if found.is_nhwc:
-        return gaps
-    if config["BLOCK_Q"] < found.columns.count:
-        gaps *= max(1.0, LINE / (config["BLOCK_Q"] * found.element_bytes))
+        run = config["BLOCK_N"] * size
+        return (run + LINE - min(LINE, power_of_2_in(run, found.channels * size))) / run
+    far = 1.0
+    if config["BLOCK_Q"] < columns.count:
+        far *= max(1.0, LINE / (config["BLOCK_Q"] * size))
     if along < 32:  # a load of a warp is of several rows, with others between them
-        row, apart = found.columns.size * found.element_bytes, config["TILE_P"] * found.rows.stride
-        gaps *= min(LINE, apart * row) / min(LINE, row)
-    return gaps
+        row, apart = columns.size * size, config["TILE_P"] * found.rows.stride
+        far *= min(LINE, apart * row) / min(LINE, row)
+    return far

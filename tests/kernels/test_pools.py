@@ -17,8 +17,10 @@ from torch.nn import functional
 from tuner import catalog
 from tuner.errors import UsageError
 from tuner.kernels.shared.windows import axis, windows
-from tuner.kernels.shared.windows_estimate import estimate
+from tuner.kernels.shared.windows_accesses import LINE, stored
+from tuner.kernels.shared.windows_estimate import estimate, share_of_rows
 from tuner.kernels.shared.windows_launch import unrolled
+from tuner.kernels.shared.windows_shared import reads_one_by_one, shared_estimate
 from tuner.kernels.shared.windows_space import known
 from tuner.kernels.shared.windows_work import work
 from tuner.kernels.spec import Kernel, Problem
@@ -228,12 +230,25 @@ def test_a_short_window_is_read_at_once_and_a_long_one_in_a_loop() -> None:
             {"B": 8, "C": 480, "H": 416, "W": 160, "R": 1, "S": 13, "padding_w": 5},
             lambda c: c["TILE_Q"] <= 4 or c["BLOCK_Q"] // c["TILE_Q"] >= 32, id="stores of several rows",
         ),
+        pytest.param(  # lanes in rows reach a few lines, in planes of 7 x 7 one for each: 56 to 64 us and 101
+            {"B": 256, "C": 1601, "H": 7, "R": 3, "padding_h": 1, "padding_w": 1}, lambda c: c["TILE_P"] == 1,
+            id="lines of planes",
+        ),
+        pytest.param(  # each load of a warp reaches eight half lines if a program has 32 channels: 1,962 us, else 1,445
+            {"B": 11, "C": 1280, "H": 128, "W": 112, "R": 9, "padding_h": 4, "padding_w": 4, "layout": "nhwc",
+             "dilation_h": 2, "dilation_w": 2},
+            lambda c: c["BLOCK_N"] >= 64, id="lines of channels",
+        ),
+        pytest.param(  # 1,248 warps read all 17 MB before one writes: 8.8 us, and 7.1 with one output for each thread
+            {"B": 96, "C": 128, "H": 26, "R": 2, "stride_h": 2, "ceil": True, "layout": "nhwc"},
+            lambda c: c["TILE_P"] * c["TILE_Q"] <= 2, id="one wave",
+        ),
         pytest.param(  # one warp that shares windows; others would exchange more in the end
             {"B": 55, "C": 112, "H": 224, "W": 192, "R": 224, "S": 192, "layout": "nhwc"},
             lambda c: (c["VARIANT"], c["SPLIT"], c["num_warps"]) == ("reduced", 8, 1), id="whole images",
         ),
         pytest.param(  # 576 programs of one warp would read 18 KB at once on each multiprocessor
-            {"B": 36, "C": 57, "H": 359, "R": 359, "layout": "nhwc"},
+            {"B": 36, "C": 56, "H": 359, "R": 359, "layout": "nhwc"},
             lambda c: (c["SPLIT"], c["BLOCK_K"], c["num_warps"]) == (16, 64, 2), id="whole images in few programs",
         ),
         pytest.param(  # a program has two blocks of the 25 of a window
@@ -243,6 +258,18 @@ def test_a_short_window_is_read_at_once_and_a_long_one_in_a_loop() -> None:
         pytest.param(  # windows of less than 256 pixels are not split
             {"B": 2, "C": 256, "H": 14, "R": 14, "layout": "nhwc"},
             lambda c: (c["VARIANT"], c["SPLIT"]) == ("reduced", 1), id="small whole images",
+        ),
+        pytest.param(  # 128 programs of eight warps read their windows at once; parts would wait for each other
+            {"B": 16, "C": 256, "H": 20, "R": 20, "layout": "nhwc"},
+            lambda c: (c["SPLIT"], c["BLOCK_K"], c["num_warps"]) == (1, 64, 8), id="few windows at once",
+        ),
+        pytest.param(  # a thread with 4 channels of each pixel computes few addresses: 95 us, with one 144
+            {"B": 10, "C": 1715, "H": 7, "W": 1023, "R": 7, "S": 1023, "layout": "nhwc"},
+            lambda c: (c["BLOCK_N"], c["num_warps"]) == (256, 2), id="odd channels of whole images",
+        ),
+        pytest.param(  # 16 programs, whose threads load 21 elements each: 2.4 us, with 83 elements 4.5
+            {"B": 8, "C": 33, "H": 15, "W": 11, "S": 11, "R": 15, "layout": "nhwc"},
+            lambda c: (c["BLOCK_N"], c["num_warps"]) == (32, 8), id="few whole images of odd channels",
         ),
         pytest.param(  # a thread for eight channels of each window would be 48 warps: 12.6 us, shared 7.1
             {"B": 1, "C": 2048, "H": 28, "W": 26, "S": 21, "layout": "nhwc",
@@ -305,6 +332,58 @@ def test_a_loop_waits_for_each_row_unless_the_compiler_unrolls_it(knobs: tuple[i
     """H200, 2026-11-30, on a cold L2. Threads of the first two have two channels at once, those of the last eight."""
     values = {"B": 23, "C": 64, "H": 38, "R": 10, "S": 2, "stride_h": 3, "padding_h": 5, "layout": "nhwc"}
     assert estimated(values, knobs) == pytest.approx(measured_us, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("values", "knobs", "measured_us"),
+    [
+        ((10, 1715, 7, 1023), (256, 16, 8, 2), 95.1),
+        ((10, 1715, 7, 1023), (64, 64, 2, 2), 144.1),
+        ((10, 1715, 7, 1023), (32, 16, 1, 1), 367.4),
+        ((96, 67, 17, 45), (128, 16, 8, 1), 9.6),
+        ((96, 67, 17, 45), (32, 64, 1, 1), 25.3),
+        ((8, 33, 15, 11), (32, 16, 1, 8), 2.39),
+        ((8, 33, 15, 11), (32, 128, 1, 2), 4.54),
+    ],
+)
+def test_the_estimate_of_shared_odd_channels_is_within_a_fifth_of_a_measurement(
+    values: tuple[int, ...], knobs: tuple[int, ...], measured_us: float
+) -> None:
+    """H200, 2026-11-30, on a cold L2."""
+    B, C, H, W = values
+    whole = {"B": B, "C": C, "H": H, "W": W, "R": H, "S": W, "dtype": "bf16", "layout": "nhwc"}
+    config = dict(zip(("BLOCK_N", "BLOCK_K", "SPLIT", "num_warps"), knobs, strict=True))
+    found = windows(AVG.signature.problem(whole))
+    assert reads_one_by_one(found)
+    assert shared_estimate(found, config | {"VARIANT": "reduced"}, H200.limits) == pytest.approx(measured_us, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    "values", [(1, 1, 200, 1, 100, 1), (1, 3, 101, 3, 100, 2), (2, 1, 65, 3, 65, 3), (1, 7, 3, 99, 3, 40)]
+)
+def test_shared_windows_of_odd_channels_have_a_default_however_narrow_they_are(values: tuple[int, ...]) -> None:
+    sizes = dict(zip(("B", "C", "H", "W", "R", "S"), values, strict=True))
+    given = MAX.signature.problem({**sizes, "stride_h": 1, "dtype": "bf16", "layout": "nhwc"})
+    config = MAX.default_config(given, H200.limits)
+    assert config["VARIANT"] == "reduced"
+    assert MAX.valid(given, config, H200.limits)
+
+
+def test_lanes_in_neighbouring_rows_reach_the_same_lines() -> None:
+    def lines(high: int, wide: int) -> float:
+        given = windows(AVG.signature.problem({"B": 256, "C": 64, "H": 7, "dtype": "bf16", **window(3, 1, 1)}))
+        config = {"TILE_P": high, "TILE_Q": wide, "BLOCK_Q": 8, "BLOCK_N": 32 * wide // 8}
+        return stored(given, work(given, high, wide, False), config, LINE)
+
+    assert lines(1, 8) == pytest.approx(1 + (31 * 14) / 128, abs=0.1)  # 32 rows of 14 bytes
+    assert lines(8, 2) == pytest.approx(1 + (7 * 98 + 12) / 128, abs=0.1)  # a row of each of 8 planes
+
+
+def test_rows_that_no_window_reads_are_not_counted() -> None:
+    def share(R: int, stride: int, dilation: int = 1) -> float:
+        return share_of_rows(axis(64, R, stride, 0, dilation, False))
+
+    assert (share(2, 2), share(2, 2, 2), share(3, 4), share(9, 1)) == (1, 1 / 2, 3 / 4, 1)
 
 
 def test_halves_that_one_maximum_needs_are_compared_in_pairs() -> None:
@@ -386,7 +465,7 @@ LANES = """
 def test_a_thread_reads_16_bytes_at_a_time_and_exchanges_nothing() -> None:
     nchw, nhwc, whole = [line for line in printed(dedent(COMPILED)).splitlines() if line.startswith("n")]
     assert nchw == "nchw 0 ('ld.global.v4.b32', 20) ('st.global.v2.b32', 4)"  # 5 rows for 2 rows of outputs, not 6
-    assert nhwc == "nhwc 0 ('ld.global.v4.b32', 27) ('st.global.v4.b32', 4)"  # 9 x 3 pixels for 4 x 1 outputs
+    assert nhwc == "nhwc 0 ('ld.global.v4.b32', 15) ('st.global.v4.b32', 2)"  # 5 x 3 pixels for 2 x 1 outputs
     assert "('ld.global.v4.b32', 2)" in whole  # from rows that begin anywhere
 
 
