@@ -11,13 +11,13 @@ from tuner.kernels.attention.tiles import LN_2
 @triton.jit(do_not_specialize=["all_rows", "count", "H", "M"])
 def attention_combine(
     out, lse, partial, partial_lse, all_rows, count, H, M, stride_ob, stride_oh, stride_om,
-    D: tl.constexpr, BLOCK_D: tl.constexpr, SPLITS: tl.constexpr, WIDTH: tl.constexpr, TOGETHER: tl.constexpr,
-    ROWS: tl.constexpr, IS_PACKED: tl.constexpr,
+    D: tl.constexpr, BLOCK_D: tl.constexpr, SPLITS: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr,
+    IS_PACKED: tl.constexpr,
 ):  # fmt: skip
-    """Add the shares of `count` rows in the order of the keys, so that every run gives the same bits.
+    """Add the shares of `count` rows, all of which a program reads at once; every run gives the same bits.
 
-    Rows lie in the workspace as they do in lse: (B, H, M), or packed (rows, H). TOGETHER shares are read at once;
-    WIDTH is SPLITS, rounded up to a power of 2.
+    Rows lie in the workspace as they do in lse: (B, H, M), or packed (rows, H). WIDTH is SPLITS, rounded up to a power
+    of 2.
     """
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     exists = row < count
@@ -27,21 +27,17 @@ def attention_combine(
         b, h, m = row // M // H, row // M % H, row % M
     wide = row.to(tl.int64)
     s, d = tl.arange(0, WIDTH), tl.arange(0, BLOCK_D)
-    stored = exists[:, None] & (d < D)[None, :]
+    stored, shared = exists[:, None] & (d < D)[None, :], exists[:, None] & (s < SPLITS)[None, :]
     at = s.to(tl.int64)[None, :] * all_rows + wide[:, None]
-    logs = tl.load(partial_lse + at, mask=exists[:, None] & (s < SPLITS)[None, :], other=-float("inf"))
+    logs = tl.load(partial_lse + at, mask=shared, other=-float("inf"))
+    of_share = shared[:, :, None] & (d < D)[None, None, :]
+    values = tl.load(partial + at[:, :, None] * D + d[None, None, :], mask=of_share, other=0.0)
     top = tl.max(logs, axis=1)
     shift = tl.where(top == -float("inf"), 0.0, top)
-    total = tl.sum(tl.exp2(logs - shift[:, None]), axis=1)
+    weights = tl.exp2(logs - shift[:, None])
+    total = tl.sum(weights, axis=1)
     total = tl.where(total == 0.0, 1.0, total)
-    acc = tl.zeros((ROWS, BLOCK_D), tl.float32)
-    for first in range(0, SPLITS, TOGETHER):
-        for nth in tl.static_range(TOGETHER):
-            at_share = tl.full((), first + nth, tl.int64) * all_rows + wide
-            weights = tl.exp2(tl.load(partial_lse + at_share, mask=exists, other=0.0) - shift)
-            values = tl.load(partial + at_share[:, None] * D + d[None, :], mask=stored, other=0.0)
-            acc += weights[:, None] * values
-    acc = acc / total[:, None]
+    acc = tl.sum(weights[:, :, None] * values, axis=1) / total[:, None]
     if lse is not None:
         tl.store(lse + wide, (top + tl.log2(total)) * LN_2, mask=exists)
     at_out = out + b.to(tl.int64) * stride_ob + h.to(tl.int64) * stride_oh + m.to(tl.int64) * stride_om

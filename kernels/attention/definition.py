@@ -14,7 +14,7 @@ Keys and values lie in dense tensors, in sequences one after the other (packed),
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import e, gcd, log2
+from math import e, log2
 from typing import Any
 
 from tuner.kernels.attention.combine import attention_combine
@@ -59,8 +59,8 @@ STREAMS = 32
 """Heads of keys that programs which run together may read in any case: a few programs then share each block of keys,
 and memory brings 1 TB/s at most."""
 
-COMBINED_ROWS = 4
-"""Rows of a program that adds shares: with four warps, each thread reads 16 bytes of a share."""
+COMBINED = 2048
+"""Elements of all shares of a row, or of several rows, that four warps add: each thread reads four times 16 bytes."""
 
 
 def workspace(problem: Problem, config: Config, limits: Limits) -> Mapping[str, Operand]:
@@ -177,19 +177,21 @@ def combined(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, 
     q, partial, logs = tensors["q"], tensors["partial"], tensors["partial_lse"]
     rows = q.shape[0] * q.shape[1] * (1 if problem["packed"] else q.shape[2])
     lse, strides = tensors.get("lse"), row_strides(problem, tensors["out"])
+    width = next_power_of_2(config["SPLITS"])
+    elements = width * head_width(problem)
+    each = max(1, COMBINED // elements)
     return Launch(
         attention_combine,
-        grid=(cdiv(rows, COMBINED_ROWS),),
+        grid=(cdiv(rows, each),),
         args=(tensors["out"], lse, partial, logs, logs.shape[1], rows, problem["H"], problem["M"], *strides),
         kwargs={
             "D": problem["D"],
             "BLOCK_D": head_width(problem),
             "SPLITS": config["SPLITS"],
-            "WIDTH": next_power_of_2(config["SPLITS"]),
-            "TOGETHER": gcd(config["SPLITS"], 16) if config["SPLITS"] > 16 else config["SPLITS"],
-            "ROWS": COMBINED_ROWS,
+            "WIDTH": width,
+            "ROWS": each,
             "IS_PACKED": problem["packed"],
-            "num_warps": 4,
+            "num_warps": min(16, max(4, elements // COMBINED)),
         },
     )
 

@@ -28,6 +28,13 @@ class DefaultSettings:
     (2026-11-30: 20,000 bf16 by one program 4.3 us, by 16 programs 5.3 us; 32,768 by one 4.3 us, by 32 5.0 us)."""
     warps_alone: int = 32
     """Most warps of that program (2026-11-30: 5,377 bf16 by 32 warps 4.2 us, by 16 4.3 us, by 8 4.5 us)."""
+    most_alone: float = 0.5
+    """Rows for each multiprocessor up to which one program reads a row of up to `bytes_alone` (2026-12-01: 64 x 28,672
+    5.5 us, each row by four programs 6.8 us; 40 x 20,000 4.6 and 6.0 us; 100 x 14,336 takes 5.3 us either way)."""
+    wide_programs: int = 3
+    """Programs for each multiprocessor from which those that reduce rows take a line of 128 bytes of each instead of 64
+    (2026-12-01: 17,024 x 28,672 232 us, with 64 bytes 315; 4,096 x 50,304 106 and 132; 8,192 x 16,384, which has fewer,
+    78 either way)."""
     warps: int = 8
     """Most warps of a program."""
     most_warps: int = 16
@@ -163,6 +170,8 @@ def _of_long_rows(problem: Problem, row: int, spread: int, limits: Limits) -> tu
     """Return the accesses of a thread, and of all warps of a program, of rows that take `row` accesses of a warp."""
     M, _ = problem.sizes
     deepest = SETTINGS.depth_of_rows
+    if _is_alone(problem, row, limits):
+        return max(1, row // SETTINGS.warps_alone), row
     warps = next_power_of_2(cdiv(SETTINGS.warps_each * limits.sm_count, M))
     depth = _least_depth(spread, exchanges=True)
     run_at_once = M * row // deepest <= SETTINGS.warps_at_once * limits.sm_count
@@ -174,6 +183,14 @@ def _of_long_rows(problem: Problem, row: int, spread: int, limits: Limits) -> tu
     if depth > 2 and warps > 2 and _has_large_states(problem) and _ends_early(problem, depth * warps, limits):
         depth //= 2
     return depth, min(row, depth * warps)
+
+
+def _is_alone(problem: Problem, row: int, limits: Limits) -> bool:
+    """Return whether rows are so few that one program of many warps reads a row at once."""
+    row_bytes, is_few = row * ALIGNED_BYTES * WARP, problem["M"] <= SETTINGS.most_alone * limits.sm_count
+    fits = SETTINGS.bytes_alone // 2 < row_bytes <= SETTINGS.bytes_alone
+    is_aligned = alignment(itemsize(problem.dtype), problem["N"], problem["N"]) == 0
+    return bool(is_few and fits and is_aligned and not _has_large_states(problem))
 
 
 def _ends_early(problem: Problem, accesses: int, limits: Limits) -> bool:
@@ -208,6 +225,9 @@ def _over_rows(problem: Problem, limits: Limits) -> dict[str, int]:
     if rows // depth * columns < each:  # the whole matrix is less than one access of each thread
         depth = max(1, min(depth, rows * columns // each))
     block_n = min(columns, max(sector, warps * each // (rows // depth)))
+    has_lines = N % (2 * sector) == 0 and N // (2 * sector) >= SETTINGS.wide_programs * limits.sm_count
+    if block_n == sector and has_lines and rows > SETTINGS.few_rows and not _has_large_states(problem):
+        block_n *= 2
     return {"BLOCK_N": block_n, "DEPTH": depth, "num_warps": warps}
 
 

@@ -49,9 +49,10 @@ class DefaultSettings:
     Rows are then read 16 bytes at once unless they are too short; vectors are read element by element."""
     odd_steps: tuple[int, ...] = (4, 2, 1)
     """Number of such rows of a program if there are a weight and a bias, best first."""
-    shortest_odd_beside_two: int = 512
-    """As `shortest_odd`, if there are a weight and a bias for many rows. These are loaded once, element by element,
-    for `short_odd_steps[0]` rows (2026-11-30: 8,192 x 723 15.5 us, whole rows 17.8 us at best)."""
+    shortest_of_many_odd: int = 512
+    """As `shortest_odd`, for many rows. A weight and a bias are loaded once, element by element, for
+    `short_odd_steps[0]` rows (2026-11-30: layer norm of 8,192 x 723 15.5 us, whole rows 17.8 us at best; 2026-12-01:
+    RMS norm of 20,000 x 771 22.1 and 31.4 us, without a weight of 38,527 x 1,255 53 and 58 us)."""
     short_odd_steps: tuple[int, int] = (2, 3)
     """Number of rows of a program, if shorter than `shortest_odd`, and of stages: one is loaded while another is
     computed."""
@@ -69,6 +70,9 @@ class DefaultSettings:
     """As `looped`, for many odd rows; tried first. Elements are moved one by one, which takes longer than their bytes
     do, even if these are read twice from memory. So small programs, several on each multiprocessor, are under way while
     others join their sums (2026-11-30: 2,048 x 41,219 293 us, by 32 warps 378 us; 512 x 46,567 92 and 109 us)."""
+    looped_odd_beside_two: tuple[int, int, int] = (2048, 8, 3)
+    """As `looped_odd`, if there are a weight and a bias. Half as many rows then stay in L2 more often (2026-12-01:
+    layer norm of 700 x 70,001 168 us, by four warps 218; of 2,048 x 41,219 242 and 284)."""
     alone: float = 3 / 8
     """Share of a multiprocessor's registers above which only one program that holds a row fits. If some
     multiprocessors have two such rows and none has more, loops run both at once (2026-11-30: 246 x 32,768 in a loop
@@ -155,14 +159,14 @@ def _whole(problem: Problem, limits: Limits) -> Iterable[Mapping[str, Value]]:
 def _odd(problem: Problem, limits: Limits) -> Iterable[Mapping[str, Value]]:
     """Yield configs that read odd rows 16 bytes at once, several a program if two vectors are read beside them.
 
-    There are none for short rows, unless they are few, or many beside two vectors.
+    There are none for short rows, unless they are few, or many and not too short.
     """
     M, N, two = problem["M"], odd_columns(problem["N"]), vectors(problem) > 1
     is_few = SETTINGS.few_odd_rows[two] * limits.sm_count >= M
     is_short = SETTINGS.shortest_odd > problem["N"] and not is_few
     steps, stages = SETTINGS.short_odd_steps
     is_many = SETTINGS.programs * steps * limits.sm_count <= M
-    if is_short and not (two and is_many and problem["N"] >= SETTINGS.shortest_odd_beside_two):
+    if is_short and not (is_many and problem["N"] >= SETTINGS.shortest_of_many_odd):
         return
     block_n = _chunk(N, itemsize(problem.dtype))
     columns = block_n * chunks(N, block_n)
@@ -204,7 +208,9 @@ def _shared(problem: Problem, limits: Limits) -> Iterable[Mapping[str, Value]]:
     M, N, sm_count = problem["M"], problem["N"], limits.sm_count
     is_costly = can_be_odd(problem) and vectors(problem) > 1
     is_empty, can_loop = sm_count >= 2 * M, rows_space.SETTINGS.most_columns < N
-    leaves_l2 = N * itemsize(problem.dtype) * sm_count > SETTINGS.l2_bytes
+    # A loop reads sums with a residual again, which it has written beside the rows of both.
+    has_sums = can_be_odd(problem) and vectors(problem) == 0 and bool(problem.values.get("residual"))
+    leaves_l2 = N * itemsize(problem.dtype) * sm_count * (3 if has_sums else 1) > SETTINGS.l2_bytes
     if (SETTINGS.shared_odd_columns if is_costly else SETTINGS.shared_columns) > N:
         return ()
     if not (is_empty or leaves_l2 or (can_loop and sm_count > M)):
@@ -244,6 +250,6 @@ def _looped(problem: Problem, limits: Limits) -> Iterable[Mapping[str, Value]]:
     """Yield configs that loop over each row."""
     first = (SETTINGS.looped_beside_two,) if vectors(problem) > 1 else ()
     if can_be_odd(problem) and problem["M"] >= SETTINGS.many_odd_rows * limits.sm_count:
-        first = (SETTINGS.looped_odd, *first)
+        first = (SETTINGS.looped_odd_beside_two if vectors(problem) > 1 else SETTINGS.looped_odd, *first)
     for block_n, warps, stages in (*first, *SETTINGS.looped):
         yield _config("looped", block_n, warps, num_stages=stages)

@@ -29,7 +29,7 @@ def config(**knobs: Value) -> Config:
     return KERNEL.signature.config({**DEFAULT, **knobs})
 
 
-TUNED = config(VARIANT="tiles", BLOCK_M=32, BLOCK_N=32, BLOCK_K=32, GROUPS=2, num_stages=3)
+TUNED = config(VARIANT="tiles", BLOCK_M=32, BLOCK_N=32, BLOCK_K=32, GROUP_M=1, GROUPS=2, num_stages=3)
 assert TUNED != DEFAULT
 
 
@@ -122,7 +122,7 @@ def test_a_stored_config_that_is_no_longer_feasible_is_not_tried(caplog: pytest.
     assert launched(infeasible, lambda tried: AssertionError("tried") if tried == infeasible else None) == DEFAULT
     (message,) = caplog.messages
     assert message.startswith(
-        f"{PROBLEM.text}: the default is used, since {infeasible.text} is no longer feasible: refused by valid ("
+        f"{PROBLEM.text}: the default is used, since {infeasible.text} is no longer feasible: refused by tile_suits ("
     )
     assert " is false (" in message
 

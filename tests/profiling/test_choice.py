@@ -52,7 +52,7 @@ def test_a_text_without_knobs_at_their_default_is_whole_and_a_shorter_one_change
         ('{"BLOCK_M": ', r"a config is JSON or NAME=VALUE pairs, not '\{\"BLOCK_M\": '; "),
         (
             "BLOCK_M=256 BLOCK_N=256 BLOCK_K=256",
-            r"the config is not feasible for gemm M=4096 .* is refused by valid \(",
+            r"the config is not feasible for gemm M=4096 .* is refused by variant_can \(",
         ),
     ],
 )
