@@ -242,8 +242,8 @@ def in_slices(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
 def tall(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
     """Return the default of many rows, 17 to 63 columns and a short K; None for others.
 
-    A program has few steps, so that it waits for its first loads. Small tiles with two or three steps in flight leave
-    room for others meanwhile. Rows that lie across K are read again for each 16 columns, which leaves few out.
+    A program has few steps, so it mostly waits for its first loads. Small tiles with few steps in flight leave room for
+    other programs meanwhile. If rows lie across K, tiles of 16 columns leave fewer columns of a tile unused.
     """
     M, N, K = problem.sizes
     is_tall = SETTINGS.tall_rows <= M and 16 < N < SETTINGS.fewest_rows and SETTINGS.tall_k >= K
