@@ -22,9 +22,9 @@ VENDOR_NAME = "torch"
 _EACH_VENDOR = f"{VENDOR}:"
 """Prefix of a vendor's name among contenders of which several are vendors. No config's text begins so."""
 NOT_INSTALLED = "not installed"
-"""Start of the reason for which a library is left out that cannot be imported."""
+"""Start of the reason that is stored for a library that cannot be imported."""
 NOT_TAKEN = "not for this problem"
-"""Start of the reason for which a vendor is left out that does not take the problem."""
+"""Start of the reason that is stored for a vendor that does not support the problem."""
 
 Interval = tuple[float, float]
 """Lower and upper bound."""
