@@ -40,3 +40,16 @@ class Watched(Mapping[str, Value]):
 
     def __len__(self) -> int:
         return len(self._values)
+
+    def __or__(self, other: Mapping[str, Value]) -> dict[str, Value]:
+        return {**self, **other}
+
+    def __ror__(self, other: Mapping[str, Value]) -> dict[str, Value]:
+        return {**other, **self}
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+    def copy(self) -> dict[str, Value]:
+        """Return a dictionary of all values; each counts as read."""
+        return dict(self)

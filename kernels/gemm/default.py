@@ -258,7 +258,7 @@ def tall(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
         tile = {**side, "BLOCK_K": 64, "num_warps": 4, "num_stages": 3}
     elif N > 32:
         block_k = min((64, 32), key=lambda depth: cdiv(K, depth) * depth)
-        stages = 2 if block_k == 64 else min(5, cdiv(K, 32)) if is_aligned else 3
+        stages = 2 if block_k == 64 else min(5, max(2, cdiv(K, 32))) if is_aligned else 3
         tile = {"BLOCK_M": 128 if is_aligned else 64, "BLOCK_N": 64, "BLOCK_K": block_k}
         tile |= {"num_warps": 4, "num_stages": stages}
     elif is_aligned:
