@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from tuner.kernels.watched import Watched
 
 Rule = Callable[["Problem", Mapping[str, Any], "Limits"], bool | str]
-"""Test of a config: True if it is feasible; False, or a text that says why, if it is not."""
+"""Test of a config: True if it is feasible; False, or a text that says why, if it is not.
+
+It depends on nothing but its arguments, and does not keep the config, whose values change after the call: a list of all
+combinations skips those that agree in what the test has read.
+"""
 
 
 @dataclass(frozen=True)
@@ -71,14 +75,14 @@ class Rules:
 
         All combinations that share the values of the knobs up to that place are refused too.
         """
-        config.last = -1
+        config.last_place = -1
         if _threads(config, limits) > limits.threads_per_block:
-            return config.last
+            return config.last_place
         for rule in self._rules:
-            config.last = -1
+            config.last_place = -1
             result = rule(problem, config, limits)
             if result is not True and not _allows(result):
-                return config.last
+                return config.last_place
         return None
 
     def refusal(self, problem: Problem, config: Mapping[str, Any], limits: Limits) -> Refusal | None:

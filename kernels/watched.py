@@ -1,4 +1,4 @@
-"""Values of knobs that remember which of them were read, so that a search through all combinations leaves out many."""
+"""Values of knobs that record which a constraint reads, so that a list of all combinations may skip many."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tuner.kernels.values import Value
 
 
 class Watched(Mapping[str, Value]):
-    """One value for each knob, and the last knob that was read since `last` was set to -1.
+    """One value for each knob, and the last knob that was read since `last_place` was set to -1.
 
     What depends only on knobs up to the last one read is the same for all combinations that share their values.
 
@@ -18,18 +18,18 @@ class Watched(Mapping[str, Value]):
         places: place of each knob among those that vary, from 0 on; -1 for a knob that does not.
     """
 
-    __slots__ = ("_places", "_values", "last")
+    __slots__ = ("_places", "_values", "last_place")
 
     def __init__(self, values: Mapping[str, Value], places: Mapping[str, int]) -> None:
         self._values, self._places = values, places
-        self.last = -1
+        self.last_place = -1
         """Largest place of a knob that was read; -1 if none was."""
 
     def __getitem__(self, name: str) -> Any:
         value = self._values[name]
         place = self._places[name]
-        if place > self.last:
-            self.last = place
+        if place > self.last_place:
+            self.last_place = place
         return value
 
     def __contains__(self, name: object) -> bool:

@@ -35,7 +35,9 @@ class DefaultSettings:
     2026-11-30: 64 heads of 8,192 x 64, window of 128, 130 us instead of 186)."""
     narrow: int = 128
     """Number of keys of a narrow window: no more than the rows of a tile."""
-    roles_of_shares: int = 3
+    keys_of_shares: int = 128
+    """Keys of a block for which `stages_of_shares` is."""
+    stages_of_shares: int = 3
     """Stages of 128 keys in several pages if the keys are split, which leaves the room of out's rows. 16 rows of 64
     heads, of which 8 share keys, on 4 x 32,768 keys in pages of 16 take 143 us, with two stages 149; on 8 x 16,384 keys
     of 4 heads 83 and 86. With keys in one page or in none, two stages are as fast (H200, 2026-12-01)."""
@@ -112,8 +114,8 @@ def _roles(problem: Problem) -> Iterator[tuple[bool, int, int]]:
 def _with_stages(problem: Problem, config: Mapping[str, Value], limits: Limits) -> Mapping[str, Value]:
     """Return a config with more stages if it splits keys that are copied from several pages for each block."""
     block_n = int(str(config["BLOCK_N"]))
-    more = {**config, "num_stages": SETTINGS.roles_of_shares}
-    is_asked = 0 < problem["page"] < block_n == SETTINGS.roles[0][0] and config["SPLITS"] != 1
+    more = {**config, "num_stages": SETTINGS.stages_of_shares}
+    is_asked = 0 < problem["page"] < block_n == SETTINGS.keys_of_shares and config["SPLITS"] != 1
     return more if is_asked and valid(problem, more, limits) else config
 
 

@@ -60,7 +60,8 @@ STREAMS = 32
 and memory brings 1 TB/s at most."""
 
 COMBINED = 2048
-"""Elements of all shares of a row, or of several rows, that four warps add: each thread reads four times 16 bytes."""
+"""Elements of all shares that a program of four warps adds: of several rows if those of one are fewer. With more than
+four times as many in a row, there are more warps, up to 16, one for each 2,048."""
 
 
 def workspace(problem: Problem, config: Config, limits: Limits) -> Mapping[str, Operand]:

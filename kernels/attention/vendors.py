@@ -58,12 +58,12 @@ def attend(problem: Problem, tensors: Mapping[str, Any], q: Any, k: Any, v: Any)
 
 
 def cudnn(problem: Problem, tensors: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Run torch's cuDNN back end. Raises NotImplementedError for a problem that it is not called for."""
+    """Run torch's cuDNN back end. Raises NotImplementedError for a problem that it does not take."""
     return of_backend(problem, tensors, "CUDNN_ATTENTION")
 
 
 def flash(problem: Problem, tensors: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Run torch's FlashAttention back end. Raises NotImplementedError for a problem that it is not called for."""
+    """Run torch's FlashAttention back end. Raises NotImplementedError for a problem that it does not take."""
     return of_backend(problem, tensors, "FLASH_ATTENTION")
 
 

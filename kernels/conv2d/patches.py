@@ -121,7 +121,7 @@ def view(problem: Problem, lying: Lying | None = None) -> View:
 
 
 def has_view(problem: Problem, block_k: int) -> bool:
-    """Return whether phases are images of a pixel or more, and a step lies in one of them."""
+    """Return whether each phase has a pixel or more, and each step along K lies in one phase."""
     seen = view(problem)
     return seen.phases == (1, 1) or (
         min(seen.shape[1], seen.shape[3]) > 0 and (seen.phases[1] == 1 or layer(problem).channels % block_k == 0)

@@ -260,7 +260,10 @@ _CAN = {
 
 
 def may_be_copied(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
-    """Return whether x and weight can be copied first. Exact fp32 products take longer than their loads."""
+    """Return whether x and weight are copied first only where they can be.
+
+    Exact fp32 products take longer than their loads.
+    """
     return not config["COPY"] or (may_copy(problem) and on_tensor_cores(problem) and copies_can(problem, config))
 
 

@@ -60,16 +60,16 @@ class DefaultSettings:
     stream_least_k: int = 2048
     """K from which `streamed` is faster than `tiles`."""
     stream_bytes: int = 30_000_000
-    """Bytes of b from which `streamed` with up to two programs for each multiprocessor is faster than slices."""
+    """Bytes of b from which `streamed` with more than 1.5 programs for each multiprocessor is faster than slices."""
     slices_least_k: int = 1792
-    """K from which up to 16 rows are cut in slices. 17 products of 5 to 16 rows, 1,152 to 3,072 columns and a K of
+    """K from which 5 to 16 rows are cut in slices. 17 products of 5 to 16 rows, 1,152 to 3,072 columns and a K of
     1,856 to 8,960 take 1.00 to 1.05 times as long as their best config, and took 1.07 to 1.33 (H200, 2026-12-01)."""
     tall_rows: int = 8192
     """Rows from which few columns and a short K are computed in tiles for many programs."""
     tall_k: int = 320
-    """K up to which that is faster."""
+    """Largest K for which many rows are computed so."""
     tall_across_k: int = 160
-    """K up to which it is for rows that lie across K; and up to which rows along K are read in steps of 64 bytes."""
+    """The same for rows that lie across K. Rows along K are read in steps of 64 bytes up to this K."""
 
 
 SETTINGS = DefaultSettings()
@@ -224,8 +224,8 @@ def by_stream(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
 def in_slices(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
     """Return the default of 5 to 16 rows in tiles of 32 columns that lie along K, or None if those are too many.
 
-    There are up to three slices for each multiprocessor. Where there is one tile for most of them, deep steps are in
-    flight instead.
+    There are up to three slices for each multiprocessor. If four slices of a tile are more than that, tiles are whole,
+    and keep deep steps in flight.
     """
     tiles = cdiv(problem["N"], 32)
     is_asked = 4 < problem["M"] <= 16 and problem["layout"] == "nt" and itemsize(problem.dtype) == 2

@@ -46,11 +46,11 @@ class FewTilesSettings:
     narrow: int = 64
     """Rows or columns up to which whole tiles are estimated."""
     narrow_k: int = 2048
-    """K up to which they are: what the estimate errs in is part of each launch."""
+    """Largest K for which whole tiles are estimated: the error of the estimate is a fixed time of each launch."""
     narrow_columns: int = 8192
-    """The other side up to which they are."""
+    """Largest number of columns, or rows, of the other side for which whole tiles are estimated."""
     lead_us: float = 0.45
-    """Time that such tiles take less than their estimate, relative to other variants, in us. Ten of 15 products of 17
+    """Time in us that is taken off the estimate of `tiles`, beside that of other variants. Ten of 15 products of 17
     to 58 rows and a K of 256 to 1,536 were faster by 2 to 20 % in tiles than in the config of the least estimate (H200,
     2026-12-01)."""
     exact_slice: int = 1024

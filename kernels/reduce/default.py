@@ -29,12 +29,13 @@ class DefaultSettings:
     warps_alone: int = 32
     """Most warps of that program (2026-11-30: 5,377 bf16 by 32 warps 4.2 us, by 16 4.3 us, by 8 4.5 us)."""
     most_alone: float = 0.5
-    """Rows for each multiprocessor up to which one program reads a row of up to `bytes_alone` (2026-12-01: 64 x 28,672
-    5.5 us, each row by four programs 6.8 us; 40 x 20,000 4.6 and 6.0 us; 100 x 14,336 takes 5.3 us either way)."""
+    """Rows for each multiprocessor up to which one program reads a row whose tile has `bytes_alone` (2026-12-01:
+    64 x 28,672 5.5 us, each row by four programs 6.8 us; 40 x 20,000 4.6 and 6.0 us; 100 x 14,336 takes 5.3 us either
+    way)."""
     wide_programs: int = 3
-    """Programs for each multiprocessor from which those that reduce rows take a line of 128 bytes of each instead of 64
-    (2026-12-01: 17,024 x 28,672 232 us, with 64 bytes 315; 4,096 x 50,304 106 and 132; 8,192 x 16,384, which has fewer,
-    78 either way)."""
+    """Programs for each multiprocessor from which a program that reduces along columns reads 128 bytes of a row instead
+    of 64 (2026-12-01: 17,024 x 28,672 232 us, with 64 bytes 315; 4,096 x 50,304 106 and 132; 8,192 x 16,384, which has
+    fewer, 78 either way)."""
     warps: int = 8
     """Most warps of a program."""
     most_warps: int = 16
@@ -188,9 +189,8 @@ def _of_long_rows(problem: Problem, row: int, spread: int, limits: Limits) -> tu
 def _is_alone(problem: Problem, row: int, limits: Limits) -> bool:
     """Return whether rows are so few that one program of many warps reads a row at once."""
     row_bytes, is_few = row * ALIGNED_BYTES * WARP, problem["M"] <= SETTINGS.most_alone * limits.sm_count
-    fits = SETTINGS.bytes_alone // 2 < row_bytes <= SETTINGS.bytes_alone
     is_aligned = alignment(itemsize(problem.dtype), problem["N"], problem["N"]) == 0
-    return bool(is_few and fits and is_aligned and not _has_large_states(problem))
+    return bool(is_few and row_bytes == SETTINGS.bytes_alone and is_aligned and not _has_large_states(problem))
 
 
 def _ends_early(problem: Problem, accesses: int, limits: Limits) -> bool:

@@ -11,7 +11,7 @@ from itertools import chain, product
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from tuner.kernels.shared.product_rows import transposed
+from tuner.kernels.shared.product_rows import right_across_k
 from tuner.kernels.shared.roles import MOST_DEEP_COLUMNS, ROWS, WIDTHS, Roles, divides, may_take_turns, parts
 from tuner.kernels.shared.tiling import fills_one_wave
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize, next_power_of_2
@@ -117,10 +117,8 @@ def likely_configs(problem: Problem, limits: Limits, slices: Iterable[Value]) ->
     Args:
         slices: choices for the slices along K.
     """
-    a_is_t, b_is_t = transposed(problem)
     for tile in likely_tiles(problem, limits, slices, pingpong=True):
-        right_lies_along_k = not a_is_t if tile.swapped else b_is_t
-        wide = len(parts(tile.width)) > 1 and right_lies_along_k
+        wide = len(parts(tile.width)) > 1 and not right_across_k(problem, tile.swapped)
         is_small = tile.rows == 64 and tile.width <= MOST_DEEP_COLUMNS and not tile.pingpong
         for depth, is_wide in product((64, 128) if is_small else (64,), (True, False) if wide else (False,)):
             if depth == 64 or not is_wide:

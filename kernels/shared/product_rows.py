@@ -21,6 +21,16 @@ def transposed(problem: Problem) -> tuple[bool, bool]:
     return a == "t", b == "t"
 
 
+def right_across_k(problem: Problem, swapped: bool) -> bool:
+    """Return whether rows of the right factor lie across K.
+
+    Args:
+        swapped: whether out is computed as its transpose, so that a is the right factor.
+    """
+    a_is_t, b_is_t = transposed(problem)
+    return a_is_t if swapped else not b_is_t
+
+
 def lying(problem: Problem) -> Mapping[str, tuple[str, str]]:
     """Return the dims of a, b and out as they lie in memory: that of their rows, and that along a row."""
     a_is_t, b_is_t = transposed(problem)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tuner.kernels.shared.product_rows import transposed
+from tuner.kernels.shared.product_rows import right_across_k
 from tuner.kernels.shared.roles import (
     MOST_DEEP_COLUMNS,
     ROWS,
@@ -110,12 +110,11 @@ def tile_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> boo
     ):
         return False
     tile, slots = tile_of_roles(problem, config), staging_slots(problem, config, limits.sm_count)
-    a_is_t, b_is_t = transposed(problem)
-    right_across_k = a_is_t if swapped else not b_is_t
+    is_across = right_across_k(problem, swapped)
     return (
         # Rows of the right factor that lie across K are read 32 bytes or more at once.
-        (tile.parts[-1] >= 16 or not right_across_k)
-        and (not tile.wide or (not right_across_k and tile.can_be_wide))
+        (tile.parts[-1] >= 16 or not is_across)
+        and (not tile.wide or (not is_across and tile.can_be_wide))
         and (tile.block_k == 64 or (tile.left_rows == 64 and tile.columns <= MOST_DEEP_COLUMNS))
         and tile.fits(slots)
     )

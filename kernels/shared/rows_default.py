@@ -208,7 +208,7 @@ def _shared(problem: Problem, limits: Limits) -> Iterable[Mapping[str, Value]]:
     M, N, sm_count = problem["M"], problem["N"], limits.sm_count
     is_costly = can_be_odd(problem) and vectors(problem) > 1
     is_empty, can_loop = sm_count >= 2 * M, rows_space.SETTINGS.most_columns < N
-    # A loop reads sums with a residual again, which it has written beside the rows of both.
+    # With a residual, a loop reads x and residual, writes their sum and reads it again: three rows in L2.
     has_sums = can_be_odd(problem) and vectors(problem) == 0 and bool(problem.values.get("residual"))
     leaves_l2 = N * itemsize(problem.dtype) * sm_count * (3 if has_sums else 1) > SETTINGS.l2_bytes
     if (SETTINGS.shared_odd_columns if is_costly else SETTINGS.shared_columns) > N:

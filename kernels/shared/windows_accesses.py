@@ -39,7 +39,7 @@ def stored(found: Windows, each: Work, config: Mapping[str, Any], unit: int) -> 
 def _reached(
     found: Windows, config: Mapping[str, Any], access: tuple[int, int, int], image: tuple[int, int], unit: int
 ) -> float:
-    """Return what accesses of the lanes of a warp reach.
+    """Return the mean number of sectors or lines that an access of a warp reaches.
 
     Args:
         access: columns from a thread to the next, bytes of an access, and number of accesses of a thread in a row.
@@ -62,6 +62,20 @@ def _reached(
     of_lanes = ((run - bytes_) / (apart * size) + 1) * touched(bytes_, bytes_, unit)
     pitch = image[0] * row / groups  # neighbouring rows of a small image share lines
     return min(high * min(of_lanes, in_row), touched((high - 1) * pitch + run, bytes_, unit))
+
+
+def far_of_channels(found: Windows, block_n: int) -> float:
+    """Return the bytes of the lines that a program of nhwc reaches, relative to those that it reads of them.
+
+    Parts of lines are reached if a program has few of the channels, or if pixels begin anywhere.
+
+    Args:
+        block_n: channels of a program.
+    """
+    if block_n >= found.channels:
+        return 1.0
+    run = block_n * found.element_bytes
+    return touched(run, power_of_2_in(run, found.channels * found.element_bytes), LINE) * LINE / run
 
 
 def touched(run: float, aligned: int, unit: int) -> float:

@@ -209,12 +209,12 @@ def _one_by_one(problem: Problem, found: Windows, limits: Limits) -> Iterator[di
             for split in space.SPLITS:
                 config = {**reduced, "BLOCK_N": block_n, "BLOCK_K": block_k, "SPLIT": split, "num_warps": warps}
                 if not valid(problem, config, limits):
-                    break
+                    break  # more parts of a window are not feasible either
                 yield config
 
 
 def _powers_of_2(least: int, most: int) -> list[int]:
-    """Return the powers of two from one of them to a number."""
+    """Return the powers of two from `least`, which is one, up to `most`."""
     return [least << doubling for doubling in range((most // least).bit_length())]
 
 

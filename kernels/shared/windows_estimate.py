@@ -16,7 +16,7 @@ from typing import Any
 
 from tuner.kernels.shared.overlapped import overlapped
 from tuner.kernels.shared.windows import Axis, Windows, power_of_2_in
-from tuner.kernels.shared.windows_accesses import LINE, SECTOR, loaded, stored
+from tuner.kernels.shared.windows_accesses import LANES, LINE, SECTOR, far_of_channels, loaded, stored
 from tuner.kernels.shared.windows_launch import tiles
 from tuner.kernels.shared.windows_work import Work, instructions_of, unrolls, work
 from tuner.kernels.spec import Limits, cdiv
@@ -60,8 +60,8 @@ class Coefficients:
     l2_bytes: float = 80.0
     """Bytes that a multiprocessor reads from L2 or writes to it in a cycle."""
     gaps: float = 0.125
-    """Further share of the time of device memory for each halving of the neighbours that a program reads of what it
-    reaches; fitted."""
+    """Further share of the time of device memory for each halving of the share that a program reads of the bytes that
+    it reaches; fitted."""
     one_wave: float = 0.4
     """Further share of the time of device memory if all programs run at once, which read first and then write; fitted.
     With several waves of programs some write while others read."""
@@ -104,9 +104,9 @@ def estimate(
     run = instructions / c.mhz
     store_cycles = c.whole_cycles if found.is_nhwc or _stores_whole(found, each, config) else c.part_cycles
     moved = warps * repeats * each.stores * stored(found, each, config, SECTOR) * store_cycles / c.mhz
-    lanes = limits.warp_size / LINE
-    looked_up = each.loads * max(c.line_cycles * loaded(found, each, config, LINE), lanes * each.load_bytes)
-    looked_up += each.stores * max(c.line_cycles * stored(found, each, config, LINE), lanes * each.store_bytes)
+    lines_per_byte = LANES / LINE  # of each thread
+    looked_up = each.loads * max(c.line_cycles * loaded(found, each, config, LINE), lines_per_byte * each.load_bytes)
+    looked_up += each.stores * max(c.line_cycles * stored(found, each, config, LINE), lines_per_byte * each.store_bytes)
     accessed = warps * repeats * looked_up / c.mhz
     cached = (reads + writes) / c.l2_bytes / c.mhz
     transferred = (reads + writes) * sm_count / memory / 1e3
@@ -174,19 +174,15 @@ def share_of_rows(rows: Axis) -> float:
 def _far(found: Windows, config: Mapping[str, Any], along: int) -> float:
     """Return the bytes that a program reaches relative to those that it reads.
 
-    Of nhwc, parts of lines are reached if a program has few of the channels, or if pixels begin anywhere; of nchw, in
-    short runs, and between rows of a load.
+    Of nchw, parts of lines are reached in short runs, and between rows of a load.
     """
     size, columns = found.element_bytes, found.columns
     if found.is_nhwc:
-        if config["BLOCK_N"] >= found.channels:
-            return 1.0
-        run = config["BLOCK_N"] * size
-        return (run + LINE - min(LINE, power_of_2_in(run, found.channels * size))) / run
+        return far_of_channels(found, config["BLOCK_N"])
     far = 1.0
     if config["BLOCK_Q"] < columns.count:
         far *= max(1.0, LINE / (config["BLOCK_Q"] * size))
-    if along < 32:  # a load of a warp is of several rows, with others between them
+    if along < LANES:  # a load of a warp is of several rows, with others between them
         row, apart = columns.size * size, config["TILE_P"] * found.rows.stride
         far *= min(LINE, apart * row) / min(LINE, row)
     return far

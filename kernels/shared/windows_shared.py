@@ -14,7 +14,7 @@ from typing import Any
 
 from tuner.kernels.shared.overlapped import overlapped
 from tuner.kernels.shared.windows import Windows, power_of_2_in
-from tuner.kernels.shared.windows_accesses import LINE
+from tuner.kernels.shared.windows_accesses import far_of_channels
 from tuner.kernels.shared.windows_estimate import COEFFICIENTS, PROGRAMS_PER_SM, WARPS_PER_SM
 from tuner.kernels.shared.windows_launch import tiles, unrolled
 from tuner.kernels.shared.windows_space import steps
@@ -51,8 +51,7 @@ class SharedCoefficients:
     join_us: float = 0.9
     """Time in which programs that share a window exchange their parts; fitted."""
     gaps: float = 0.4
-    """Further share of the time of device memory for each halving of the bytes that are read of those reached; fitted.
-    """
+    """Further share of the time of device memory for each halving of the share read of the bytes reached; fitted."""
     issue: float = 1.0
     """Cycles of one of the four schedulers for each instruction of a warp; fitted."""
     sharpness: float = 2.0
@@ -92,14 +91,11 @@ def shared_estimate(
     waves = ceil(programs / (limits.sm_count * max(1, min(PROGRAMS_PER_SM, WARPS_PER_SM // warps, by_registers))))
 
     wait = COEFFICIENTS.instruction_cycles * run + c.step_us * (1 if at_once else count)
-    read = min(block_n, found.channels) * found.element_bytes
-    aligned = power_of_2_in(read, found.channels * found.element_bytes)
-    far = 1.0 if block_n >= found.channels else (read + LINE - min(LINE, aligned)) / read
     image = found.images * found.channels * found.rows.size * found.columns.size * found.element_bytes
     return COEFFICIENTS.start_us + overlapped(
         c.sharpness,
         waves * (wait + (c.join_us if split > 1 else 0.0)),
         c.issue * programs * warps * run / 4 / limits.sm_count,
-        image / memory / 1e3 * (1 + c.gaps * log2(far)),
+        image / memory / 1e3 * (1 + c.gaps * log2(far_of_channels(found, block_n))),
         programs * COEFFICIENTS.program_us,
     )

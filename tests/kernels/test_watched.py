@@ -25,11 +25,11 @@ CONFIG = {"BLOCK": 64, "num_warps": 4, "num_stages": 2}
 def test_all_values_count_as_read(use: Callable[[Any], object], expected: object) -> None:
     config = Watched(CONFIG, {"BLOCK": 0, "num_warps": 1, "num_stages": 2})
     assert use(config) == expected
-    assert config.last == 2
+    assert config.last_place == 2
 
 
 def test_only_what_is_read_counts() -> None:
     config = Watched(CONFIG, {"BLOCK": 0, "num_warps": 1, "num_stages": -1})
     assert "num_warps" in config
-    assert (config["num_stages"], config.last) == (2, -1)
-    assert (config["BLOCK"], config.last) == (64, 0)
+    assert (config["num_stages"], config.last_place) == (2, -1)
+    assert (config["BLOCK"], config.last_place) == (64, 0)

@@ -300,14 +300,14 @@ def _allowed(
     places = dict.fromkeys(choices, -1) | {name: place for place, (name, _) in enumerate(varying)}
     watched, total, rank = Watched(values, places), prod(map(len, choices.values())), 0
     while rank < total:
-        refused = kernel.valid.last_refused(problem, watched, limits)
-        if refused is None:
+        place = kernel.valid.last_refused(problem, watched, limits)
+        if place is None:
             yield rank, dict(values)
-            refused = len(varying) - 1
-        if refused < 0:
+            place = len(varying) - 1
+        if place < 0:
             break
-        rank = (rank // steps[refused] + 1) * steps[refused]
-        while refused > 0 and rank % steps[refused - 1] == 0:
-            refused -= 1  # the knob before takes its next value too
-        for (name, of), step in zip(varying[refused:], steps[refused:], strict=True):
+        rank = (rank // steps[place] + 1) * steps[place]
+        while place > 0 and rank % steps[place - 1] == 0:
+            place -= 1  # the knob before takes its next value too
+        for (name, of), step in zip(varying[place:], steps[place:], strict=True):
             values[name] = of[rank // step % len(of)]

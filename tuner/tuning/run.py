@@ -189,7 +189,7 @@ class _Run:
             self._keep(result, result.verdict, result.comparison)
 
     def _note_vendors(self, result: Result) -> None:
-        """Note the vendors that are left out; those that are not installed or not for it only if none was timed."""
+        """Note the vendors left out; one that is not installed, or not for the problem, only if none was timed."""
         found = result.comparison or Comparison((), ())
         if result.vendor_left_out:
             vendor = found.vendor or self._target.vendor_name
