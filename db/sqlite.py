@@ -50,17 +50,20 @@ class SQLite(Database):
         elif not self.exists():
             raise StoreError(f"there is no database at {self}; a search makes it, or name another with --db")
         engine = create_engine(self._url(writes), json_deserializer=json_value, json_serializer=json_text)
+        may_be_new = writes
 
         @event.listens_for(engine, "connect")
         def configure(connection: Any, _: Any) -> None:
+            nonlocal may_be_new
             connection.isolation_level = None  # transactions begin where we say, below
             connection.text_factory = text_value
             wait_s = self.wait.writer_s if writes else self.wait.reader_s
             with closing(connection.cursor()) as cursor:  # Ctrl-C would leave it open, and its lock
                 cursor.execute(f"PRAGMA busy_timeout = {round(wait_s * 1000)}")
                 tables = {name for (name,) in cursor.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-                if writes and (not tables or tables >= OURS):
+                if writes and (tables >= OURS or (may_be_new and not tables)):
                     _use_write_ahead_log(cursor, self.wait)
+                may_be_new = False  # a file that is empty later on is about to be replaced
                 cursor.execute("PRAGMA synchronous = NORMAL")
                 cursor.execute("PRAGMA foreign_keys = ON")
 
@@ -113,14 +116,25 @@ class SQLite(Database):
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(f"the folder of the database {self} cannot be made: {error.strerror}") from error
+        if not exists:
+            self._make_file()
         for needed in (self.path, self.path.parent):
             if exists and not os.access(needed, os.W_OK):
                 raise ReadOnly(f"the database {self} cannot be written: {needed} is read-only here")
 
+    def _make_file(self) -> None:
+        """Make the file, which SQLite takes for an empty database. Connections only open it."""
+        try:
+            self.path.touch(exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"the database {self} cannot be made: {error.strerror}") from error
+
     def _url(self, writes: bool) -> URL:
-        if writes or self._readable():
+        """Return where the file is opened; a connection makes none, so that a store that was moved away stays away."""
+        if self == IN_MEMORY:
             return URL.create("sqlite", database=str(self.path))
-        return URL.create("sqlite", database=f"file:{quote(str(self.path))}", query={"immutable": "1", "uri": "true"})
+        how = {"mode": "rw"} if writes or self._readable() else {"immutable": "1"}
+        return URL.create("sqlite", database=f"file:{quote(str(self.path))}", query=how | {"uri": "true"})
 
     def _readable(self) -> bool:
         """Return whether it can be read with its write-ahead log, or not at all."""

@@ -84,7 +84,7 @@ def test_a_service_whose_store_was_never_read_says_so(tmp_path: Path) -> None:
     path = tmp_path / "tuner.db"
     store = Store.open(path)
     store.close()
-    kept = path.read_bytes()
+    path.rename(tmp_path / "kept.db")
     path.write_bytes(b"overwritten" * 100)
     with serving(create_app(store)) as client:
         assert client.get("/readyz").status_code == 503
@@ -92,7 +92,7 @@ def test_a_service_whose_store_was_never_read_says_so(tmp_path: Path) -> None:
         assert got.status_code == 503
         assert got.json()["error"] == "the store has not been read yet; /readyz is 200 once it has"
         store.close()
-        path.write_bytes(kept)
+        (tmp_path / "kept.db").replace(path)
         until(lambda: client.get("/readyz").status_code == 200)
 
 

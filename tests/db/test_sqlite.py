@@ -75,6 +75,31 @@ class TestFiles:
         assert refused.value.exit_code == 5
         assert not path.exists()
 
+    @pytest.mark.parametrize("create", [True, False], ids=["to write", "to read"])
+    def test_a_store_that_is_moved_away_stays_away_and_comes_back(
+        self, store: Store, path: Path, tmp_path: Path, create: bool
+    ) -> None:
+        store.close()
+        with closing(Store.open(path, create=create)) as moved:
+            moved.close()
+            path.rename(tmp_path / "away.db")
+            with pytest.raises(StoreError, match="unable to open database file"):
+                moved.devices()
+            assert not path.exists()
+            (tmp_path / "away.db").rename(path)
+            assert moved.devices() == []
+
+    def test_a_file_that_is_empty_while_it_is_restored_is_left_alone(self, store: Store, path: Path) -> None:
+        """Copying a backup over the file empties it first."""
+        store.close()
+        content = path.read_bytes()
+        path.write_bytes(b"")
+        with pytest.raises(StoreError, match="no such table"):
+            started(store)
+        assert [file.name for file in path.parent.iterdir() if file.stat().st_size] == []
+        path.write_bytes(content)
+        started(store)
+
     def test_a_file_that_is_no_database_is_refused_and_left_alone(self, path: Path) -> None:
         path.write_bytes(b"M,N,K,latency\n" * 1000)
         with pytest.raises(StoreError) as refused:
