@@ -11,7 +11,7 @@ import triton.language as tl
 from tuner.kernels.gemm.arguments import compiled_in, strides
 from tuner.kernels.gemm.space import precision
 from tuner.kernels.shared.product_rows import transposed
-from tuner.kernels.shared.products import corner_of, finished, joined, multiple, multiple_up
+from tuner.kernels.shared.products import corner_of, finished, joined, multiple, multiple_up, wrapped
 from tuner.kernels.shared.tiling import tile_count, vector_elements
 from tuner.kernels.spec import Launch, Problem
 
@@ -40,10 +40,7 @@ def gemm_tiles(
     first = steps * (slot % SPLIT_K) // SPLIT_K
     end = steps * (slot % SPLIT_K + 1) // SPLIT_K
 
-    # Rows past the end wrap around: their loads stay in bounds without a mask in the loop, and are not stored.
-    # 64-bit offsets: one matrix may hold more than 2^31 elements.
-    m = ((first_m + tl.arange(0, BLOCK_M)) % multiple_up(M, A_ALONG_M)).to(tl.int64)
-    n = ((first_n + tl.arange(0, BLOCK_N)) % multiple_up(N, B_ALONG_N)).to(tl.int64)
+    m, n = wrapped(first_m, M, BLOCK_M, A_ALONG_M), wrapped(first_n, N, BLOCK_N, B_ALONG_N)
     k = tl.arange(0, BLOCK_K)
     stride_am, stride_ak = multiple(stride_am, A_ALONG_K), multiple(stride_ak, A_ALONG_M)
     stride_bk, stride_bn = multiple(stride_bk, B_ALONG_N), multiple(stride_bn, B_ALONG_K)

@@ -13,12 +13,12 @@ from tuner.kernels.spec import Launch, Problem
 
 
 def vectors(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any]) -> Launch:
-    a_is_t, b_is_t = transposed(problem)
     pointers = [tensors.get(name) for name in ("a", "b", "out", "bias")]
     scales = (None, None)
+    compiled = by_threads(problem, config, tensors["a"], tensors["b"], *transposed(problem))
     return Launch(
         gemm_vectors,
         grid=(tile_count(problem, config),),
         args=(*pointers, *scales, *problem.sizes, *strides(tensors)),
-        kwargs=compiled_in(problem, config) | by_threads(problem, config, not a_is_t, b_is_t),
+        kwargs=compiled_in(problem, config) | compiled,
     )

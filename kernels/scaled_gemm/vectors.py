@@ -20,5 +20,5 @@ def vectors(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, A
         args=(a, b, out, None, scale_a, scale_b, *problem.sizes, *strides),
         kwargs={name: config[name] for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages")}
         | {"ACTIVATION": "none"}
-        | by_threads(problem, config, True, True),
+        | by_threads(problem, config, a, b, a_is_t=False, b_is_t=True),
     )

@@ -35,6 +35,17 @@ def multiple_up(number, VEC: tl.constexpr):
 
 
 @triton.jit
+def wrapped(first, size, BLOCK: tl.constexpr, VEC: tl.constexpr):
+    """Return the indices of a tile's BLOCK rows (or columns), as 64 bits: one matrix may hold more than 2^31 elements.
+
+    Those past the end, rounded up to a multiple of VEC, wrap around: their loads stay in bounds without a mask, and are
+    not stored. A remainder hides from the compiler that neighbours are contiguous, by which it chooses the elements
+    that lanes of a warp load.
+    """
+    return tl.max_contiguous((first + tl.arange(0, BLOCK)) % multiple_up(size, VEC), BLOCK).to(tl.int64)
+
+
+@triton.jit
 def inside(first, size, BLOCK: tl.constexpr, EACH: tl.constexpr):
     """Return the first row (or column) of a tile, moved back to a multiple of EACH if the tile would cross the edge.
 

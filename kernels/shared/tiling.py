@@ -100,18 +100,25 @@ def accumulators_fit(problem: Problem, config: Mapping[str, Any], limits: Limits
     )
 
 
-def by_threads(problem: Problem, config: Mapping[str, Any], a_along_k: bool, b_along_k: bool) -> dict[str, Any]:
+def by_threads(
+    problem: Problem, config: Mapping[str, Any], a: Any, b: Any, a_is_t: bool, b_is_t: bool
+) -> dict[str, Any]:
     """Return what `gemm_vectors` is compiled with, beside its tile.
 
     A_ONCE and B_ONCE: whether only one program reads each element of a factor. B_IS_WIDER: which factor has the longer
-    side of the tile; of a square tile, that of the product. Each thread loads 16 bytes of the wider factor in Triton's
-    layout, and adds up its own products: RUN neighbours along K, by THREADS threads along K.
+    side of the tile; of a square tile, that of the product. Each thread loads up to 16 bytes of the wider factor in
+    Triton's layout, and adds up its own products: RUN neighbours along K, by THREADS threads along K.
+
+    Args:
+        a, b: the factors as tensors (M, K) and (K, N).
+        a_is_t, b_is_t: whether a factor is the transpose of a matrix with contiguous rows.
     """
     M, N, K = problem.sizes
     block_m, block_n, block_k = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     b_is_wider = (block_n, N) >= (block_m, M)
-    width, threads = 16 // itemsize(problem.dtype), 32 * config["num_warps"]
-    if b_along_k if b_is_wider else a_along_k:
+    a_vec, b_vec = vector_elements(a, a_is_t), vector_elements(b, b_is_t)
+    width, threads = b_vec if b_is_wider else a_vec, 32 * config["num_warps"]
+    if b_is_t if b_is_wider else not a_is_t:
         run, along_k = width, min(threads, block_k // width)
     else:
         run, along_k = 1, min(threads // max(1, max(block_m, block_n) // width), block_k)
@@ -122,6 +129,10 @@ def by_threads(problem: Problem, config: Mapping[str, Any], a_along_k: bool, b_a
         "A_ONCE": block_n >= N,
         "B_ONCE": block_m >= M,
         "B_IS_WIDER": b_is_wider,
+        "A_IS_T": a_is_t,
+        "B_IS_T": b_is_t,
+        "A_VEC": a_vec,
+        "B_VEC": b_vec,
     }
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from tuner.kernels.shared.products import finished
+from tuner.kernels.shared.products import finished, multiple, wrapped
 
 
 @triton.jit
@@ -39,31 +39,39 @@ def gemm_vectors(
     a, b, out, bias, scale_a, scale_b, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_om, stride_on,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WHOLE_K: tl.constexpr,
     RUN: tl.constexpr, THREADS: tl.constexpr, A_ONCE: tl.constexpr, B_ONCE: tl.constexpr,
-    B_IS_WIDER: tl.constexpr, ACTIVATION: tl.constexpr,
+    B_IS_WIDER: tl.constexpr, A_IS_T: tl.constexpr, B_IS_T: tl.constexpr, A_VEC: tl.constexpr, B_VEC: tl.constexpr,
+    ACTIVATION: tl.constexpr,
 ):  # fmt: skip
     """Multiply what each thread loads and add it up; the threads' sums are added once, after the loop.
 
-    Products are exact in fp32. 8-bit floats have one scale for each factor.
+    Products are exact in fp32. 8-bit floats have one scale for each factor. Contiguous rows of a and b are a multiple
+    of A_VEC and B_VEC elements long and apart, and as many are loaded at once. The compiler derives alignment from
+    arguments that are multiples of 16, so strides and ends are written as multiples here.
     """
+    A_ALONG_M: tl.constexpr = A_VEC if A_IS_T else 1
+    A_ALONG_K: tl.constexpr = 1 if A_IS_T else A_VEC
+    B_ALONG_K: tl.constexpr = B_VEC if B_IS_T else 1
+    B_ALONG_N: tl.constexpr = 1 if B_IS_T else B_VEC
     tiles_m = tl.cdiv(M, BLOCK_M)
     first_m = tl.program_id(0) % tiles_m * BLOCK_M
     first_n = tl.program_id(0) // tiles_m * BLOCK_N
-    # Rows past the end wrap around, as in each variant: in bounds without a mask, and not stored.
-    m = ((first_m + tl.arange(0, BLOCK_M)) % M).to(tl.int64)[:, None, None]
-    n = ((first_n + tl.arange(0, BLOCK_N)) % N).to(tl.int64)[None, :, None]
+    m = wrapped(first_m, M, BLOCK_M, A_ALONG_M)[:, None, None]
+    n = wrapped(first_n, N, BLOCK_N, B_ALONG_N)[None, :, None]
     k = tl.arange(0, BLOCK_K)[None, None, :]
+    stride_am, stride_ak = multiple(stride_am, A_ALONG_K), multiple(stride_ak, A_ALONG_M)
+    stride_bk, stride_bn = multiple(stride_bk, B_ALONG_N), multiple(stride_bn, B_ALONG_K)
     a_tile = a + m * stride_am + k * stride_ak
     b_tile = b + n * stride_bn + k * stride_bk
 
     acc = tl.zeros((BLOCK_M, BLOCK_N, THREADS), dtype=tl.float32)
     for start in range(0, K, BLOCK_K):
-        there = k < K - start
+        in_a, in_b = k < multiple(K, A_ALONG_K) - start, k < multiple(K, B_ALONG_K) - start
         if B_IS_WIDER:  # Triton multiplies in the layout of the second load, which is the wider factor's
-            a_values = read(a_tile, there, WHOLE_K, A_ONCE)
-            b_values = read(b_tile, there, WHOLE_K, B_ONCE)
+            a_values = read(a_tile, in_a, WHOLE_K, A_ONCE)
+            b_values = read(b_tile, in_b, WHOLE_K, B_ONCE)
         else:
-            b_values = read(b_tile, there, WHOLE_K, B_ONCE)
-            a_values = read(a_tile, there, WHOLE_K, A_ONCE)
+            b_values = read(b_tile, in_b, WHOLE_K, B_ONCE)
+            a_values = read(a_tile, in_a, WHOLE_K, A_ONCE)
         acc += thread_sums(a_values * b_values, RUN, THREADS)
         a_tile += BLOCK_K * stride_ak
         b_tile += BLOCK_K * stride_bk

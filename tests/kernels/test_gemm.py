@@ -313,6 +313,10 @@ def test_vectors_use_no_tensor_core_and_load_16_bytes_at_once() -> None:
         ({"M": 4096, "N": 1, "layout": "nn"}, {"BLOCK_M": 4, "BLOCK_N": 1, "BLOCK_K": 2048, "num_warps": 4}),
         ({"M": 4096, "N": 1, "layout": "tn"}, {"BLOCK_M": 32, "BLOCK_N": 1, "BLOCK_K": 256, "num_warps": 4}),
         ({"M": 1, "layout": "nt", "dtype": "fp32"}, {"BLOCK_M": 1, "BLOCK_N": 2, "BLOCK_K": 1024, "num_warps": 4}),
+        ({"M": 1, "K": 4100, "layout": "nt"}, {"BLOCK_M": 1, "BLOCK_N": 1, "BLOCK_K": 4096, "num_warps": 8}),
+        ({"M": 1, "K": 4099, "layout": "nt"}, {"BLOCK_M": 1, "BLOCK_N": 8, "BLOCK_K": 512, "num_warps": 4}),
+        ({"M": 1, "N": 4100, "layout": "nn"}, {"BLOCK_M": 1, "BLOCK_N": 32, "BLOCK_K": 512, "num_warps": 4}),
+        ({"M": 1, "N": 4099, "layout": "nn"}, {"BLOCK_M": 1, "BLOCK_N": 32, "BLOCK_K": 512, "num_warps": 4}),
     ],
 )
 def test_threads_add_up_what_they_loaded_themselves_until_the_loop_ends(
@@ -323,6 +327,42 @@ def test_threads_add_up_what_they_loaded_themselves_until_the_loop_ends(
     end = [found.end() for found in re.finditer(rf"bra(?:\.uni)? \t?{re.escape(loop)};", code)][-1]
     assert "shfl.sync" not in code[:end]
     assert "shfl.sync" in code[end:]
+
+
+@pytest.mark.parametrize(
+    ("layout", "row", "access"),
+    [
+        ("nt", 4104, "v4.b32"),
+        ("nt", 4100, "v2.b32"),
+        ("nt", 4098, "b32"),
+        ("nt", 4099, "b16"),
+        ("nn", 4104, "v4.b32"),
+        ("nn", 4100, "v2.b32"),
+        ("nn", 4099, "b16"),
+    ],
+)
+def test_vectors_load_as_many_elements_at_once_as_divide_a_row(layout: str, row: int, access: str) -> None:
+    sizes = {"N": 4096, "K": row} if layout == "nt" else {"N": row, "K": 4096}
+    code = ptx(
+        {"M": 1, **sizes, "layout": layout},
+        VARIANT="vectors", BLOCK_M=1, BLOCK_N=32, BLOCK_K=128, num_stages=1,
+    )  # fmt: skip
+    of_b = set(re.findall(r"ld\.global\S*evict_first\S*cache_hint\.(\S+)", code))
+    assert of_b == {access}
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+def test_lanes_load_neighbours_of_a_row_also_if_rows_are_odd_and_wrap_around(layout: str) -> None:
+    code = compiled(
+        {"M": 1001, "N": 1003, "K": 1005, "layout": layout},
+        {"VARIANT": "tiles", "BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64, "num_stages": 2},
+        "ttgir",
+    )
+    lanes = {name: [int(each) for each in found.split(", ")] for name, found in
+             re.findall(r"^(#\w+) = #ttg\.blocked<.*threadsPerWarp = \[([\d, ]+)\]", code, re.MULTILINE)}  # fmt: skip
+    a, b = (lanes[name] for name in re.findall(r"tt\.load .*tensor<64x64x!tt\.ptr<bf16>, (#\w+)>", code))
+    assert a == ([32, 1] if layout[0] == "t" else [1, 32])  # (M, K)
+    assert b == ([32, 1] if layout[1] == "t" else [1, 32])  # (K, N)
 
 
 @pytest.mark.parametrize(("M", "rows", "hints"), [(1, 1, True), (4, 4, True), (4, 1, False)])
