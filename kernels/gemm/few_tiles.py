@@ -15,10 +15,8 @@ from operator import itemgetter
 
 from tuner.kernels.gemm.alternatives import cost
 from tuner.kernels.gemm.space import PLAIN, VARIANTS, on_tensor_cores, reads_elements, valid
-from tuner.kernels.shared.first_cost import may_choose
-from tuner.kernels.shared.product_rows import unaligned
 from tuner.kernels.shared.tiling import rows_walked, stage_bytes, tile_count
-from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize
+from tuner.kernels.spec import Limits, Problem, Value, cdiv
 
 
 @dataclass(frozen=True)
@@ -43,16 +41,6 @@ class FewTilesSettings:
     """Steps along K."""
     exact_k: int = 4096
     """K from which products that threads compute are cut in slices to be exact."""
-    narrow: int = 64
-    """Rows or columns up to which whole tiles are estimated."""
-    narrow_k: int = 2048
-    """Largest K for which whole tiles are estimated: the error of the estimate is a fixed time of each launch."""
-    narrow_columns: int = 8192
-    """Largest number of columns, or rows, of the other side for which whole tiles are estimated."""
-    lead_us: float = 0.45
-    """Time in us that is taken off the estimate of `tiles`, beside that of other variants. Ten of 15 products of 17
-    to 58 rows and a K of 256 to 1,536 were faster by 2 to 20 % in tiles than in the config of the least estimate (H200,
-    2026-12-01)."""
     exact_slice: int = 1024
     """Elements along K that a thread adds up one by one. The error of a running sum grows with its length."""
 
@@ -84,30 +72,6 @@ def of_few_tiles(
     return fastest if least > 2 or us * gain < cost(problem, found, limits) else found
 
 
-def of_whole_tiles(
-    problem: Problem, found: Mapping[str, Value], limits: Limits, settings: FewTilesSettings = SETTINGS
-) -> Mapping[str, Value]:
-    """Return the whole tile of few rows, or columns, with the least estimate if it is below that of `found`."""
-    narrow, wide = sorted((problem["M"], problem["N"]))
-    is_asked = settings.few_rows < narrow <= settings.narrow and wide <= settings.narrow_columns
-    is_asked = is_asked and problem["K"] <= settings.narrow_k
-    if not is_asked or not may_choose(problem, limits) or itemsize(problem.dtype) != 2 or unaligned(problem):
-        return found
-
-    def us(config: Mapping[str, Value]) -> float:
-        return cost(problem, config, limits) - (settings.lead_us if config["VARIANT"] == "tiles" else 0.0)
-
-    return min((found, *_whole(problem, limits, settings)), key=us)
-
-
-def _whole(problem: Problem, limits: Limits, settings: FewTilesSettings) -> Iterator[Mapping[str, Value]]:
-    """Yield feasible tiles with up to 64 rows and columns, each with the most stages that fit."""
-    sides = [side for side in settings.sides if side <= settings.narrow]
-    for block_m, block_n, block_k in product(sides, sides, settings.depths):
-        tile: dict[str, Value] = {**PLAIN, "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k}
-        yield from _filled(problem, {**tile, "VARIANT": "tiles"}, limits)
-
-
 _SLICES = tuple(int(str(slices)) for slices in VARIANTS["tiles"]["SPLIT_K"])
 
 
@@ -120,11 +84,11 @@ def _slices(problem: Problem, limits: Limits, settings: FewTilesSettings) -> Ite
                 continue
             for block_k in settings.depths:
                 tile: dict[str, Value] = {**PLAIN, "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k}
-                yield from _filled(problem, {**tile, "VARIANT": "tiles", "SPLIT_K": slices}, limits)
+                yield from fullest(problem, {**tile, "VARIANT": "tiles", "SPLIT_K": slices}, limits)
 
 
-def _filled(problem: Problem, tile: Mapping[str, Value], limits: Limits) -> Iterator[Mapping[str, Value]]:
-    """Yield the config of a tile with the most stages that fit, if one is feasible."""
+def fullest(problem: Problem, tile: Mapping[str, Value], limits: Limits) -> Iterator[Mapping[str, Value]]:
+    """Yield the config of a tile with the most stages that all its programs have room for, if one is feasible."""
     block_m, block_n = int(str(tile["BLOCK_M"])), int(str(tile["BLOCK_N"]))
     config = {
         **tile,

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
 
-from tuner.kernels.gemm.space import PLAIN, is_described, reads_elements, valid
+from tuner.kernels.gemm.space import PLAIN, is_described, reads_elements
 from tuner.kernels.shared.product_rows import transposed
 from tuner.kernels.shared.tiling import rows_walked
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, next_power_of_2
@@ -45,6 +44,8 @@ class OddRowsSettings:
     and of many, and warps. A program reads all of K at once."""
     most_vectors: int = 4
     """Most rows, or columns, that are computed without tensor cores."""
+    thread_elements: int = 8
+    """Fewest elements of the larger factor for each thread of such a program."""
 
 
 SETTINGS = OddRowsSettings()
@@ -55,18 +56,17 @@ def has_odd_rows(problem: Problem, limits: Limits) -> bool:
     return reads_elements(problem) and not is_described(problem, limits)
 
 
-def of_odd_rows(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
-    """Return the default of a product with odd rows; None for others, or if the config is not feasible."""
-    if not has_odd_rows(problem, limits):
-        return None
-    configs = chain(_by_vectors(problem, limits), [_by_tiles(problem, limits)])
-    return next((config for config in configs if valid(problem, config, limits)), None)
+def odd_rows(problem: Problem, limits: Limits) -> Iterator[Mapping[str, Value]]:
+    """Yield configs of a product with odd rows."""
+    if has_odd_rows(problem, limits):
+        yield from _by_vectors(problem, limits)
+        yield _by_tiles(problem, limits)
 
 
 def _by_vectors(problem: Problem, limits: Limits) -> Iterator[Mapping[str, Value]]:
     """Yield rows of the larger factor for each program; with a short K all of it at once, if they lie along it.
 
-    Few rows of a very short K have too few elements for all threads; then programs have more.
+    Few rows of a very short K have too few elements for all threads. Then programs have more rows, or none are yielded.
     """
     M, N, K = problem.sizes
     vectors = next_power_of_2(min(M, N))
@@ -80,8 +80,10 @@ def _by_vectors(problem: Problem, limits: Limits) -> Iterator[Mapping[str, Value
     if is_short:
         fewest, most, warps = SETTINGS.short_vectors
         choices = (fewest, most) if cdiv(max(M, N), fewest) <= 4 * limits.sm_count else (most,)
-        block_k = next_power_of_2(K)
+        block_k = max(64, next_power_of_2(K))
     for rows in choices:
+        if rows * block_k < SETTINGS.thread_elements * warps * limits.warp_size:
+            continue
         yield {
             **PLAIN,
             few: vectors,
@@ -105,7 +107,7 @@ def _by_tiles(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     while SETTINGS.slice_k > K and 2 * tiles <= limits.sm_count and max(block_m, block_n) > SETTINGS.least_side:
         block_m, block_n = (block_m // 2, block_n) if block_m >= block_n else (block_m, block_n // 2)
         tiles, fewest_warps = cdiv(M, block_m) * cdiv(N, block_n), SETTINGS.least_warps
-    while slices * tiles < most and slices * SETTINGS.slice_k <= K and slices < 4:
+    while tiles <= limits.sm_count and slices * tiles < most and slices * SETTINGS.slice_k <= K and slices < 4:
         slices *= 2
     return {
         **PLAIN,

@@ -185,10 +185,34 @@ def test_a_short_k_is_read_at_once(values: dict[str, object], tile: dict[str, in
 
 
 @pytest.mark.parametrize(
+    ("values", "tile"),
+    [
+        ({"M": 1, "N": 2048, "K": 33, "layout": "nt"}, {"VARIANT": "tiles"}),  # odd rows
+        ({"M": 1, "N": 2048, "K": 40, "layout": "nt"}, {"BLOCK_N": 8, "BLOCK_K": 64, "num_warps": 2}),
+        ({"M": 1, "N": 1024, "K": 128, "layout": "nt"}, {"BLOCK_N": 4, "BLOCK_K": 128, "num_warps": 2}),
+        ({"M": 1, "N": 70_000, "K": 64, "layout": "nt"}, {"BLOCK_N": 64, "BLOCK_K": 64, "num_warps": 4}),
+        ({"M": 1, "N": 500_000, "K": 512, "layout": "nt"}, {"BLOCK_N": 32, "BLOCK_K": 512, "num_warps": 4}),
+        ({"M": 1, "N": 8512, "K": 312, "layout": "nt"}, {"BLOCK_N": 8, "BLOCK_K": 512, "num_warps": 4}),
+        ({"M": 1, "N": 8512, "K": 312, "layout": "tt"}, {"BLOCK_N": 8, "BLOCK_K": 512, "num_warps": 4}),
+        ({"M": 2, "N": 5184, "K": 312, "layout": "nt"}, {"BLOCK_M": 2, "BLOCK_N": 4, "BLOCK_K": 512, "num_warps": 2}),
+        ({"M": 1, "N": 4104, "K": 297}, {"BLOCK_N": 32, "BLOCK_K": 512, "num_warps": 4}),  # an odd vector
+    ],
+)
+def test_programs_with_a_short_k_have_as_many_rows_as_each_thread_needs_and_holds(
+    values: dict[str, object], tile: dict[str, object]
+) -> None:
+    default = KERNEL.default(problem(**values), H200.limits)
+    tile = {"VARIANT": "vectors", **tile}
+    assert {name: default[name] for name in tile} == tile
+
+
+@pytest.mark.parametrize(
     "values",
     [
-        {"M": 1, "N": 8512, "K": 312, "layout": "nt"},  # rows that are loaded 8 bytes at a time
-        {"M": 2, "N": 5184, "K": 312, "layout": "nt"},
+        {"M": 1, "N": 8512, "K": 316, "layout": "nt"},  # rows that are loaded 8 bytes at a time
+        {"M": 2, "N": 5184, "K": 316, "layout": "nt"},
+        {"M": 2, "N": 4096, "K": 64, "layout": "nt"},
+        {"M": 1, "N": 4096, "K": 32, "layout": "nt"},
         {"M": 1, "N": 4096, "K": 512, "dtype": "fp32", "precision": "tf32"},
         {"M": 1, "N": 1, "K": 4096},
         {"M": 2, "N": 4096, "K": 4096},

@@ -11,9 +11,11 @@ from compiled_gemm import of_variant, problem
 from helpers import A100, H200
 
 from tuner.kernels.gemm import KERNEL
-from tuner.kernels.gemm.default import by_rules, depths_of, tall
+from tuner.kernels.gemm.default import by_rules
 from tuner.kernels.gemm.estimate import estimate
+from tuner.kernels.gemm.filling import depths_of
 from tuner.kernels.gemm.space import reads_elements
+from tuner.kernels.gemm.tall import tall
 from tuner.kernels.shared.tiling import tile_count
 from tuner.kernels.spec import cdiv
 
@@ -107,7 +109,8 @@ def test_many_rows_with_few_columns_and_a_short_k_are_computed_in_small_tiles(
 @pytest.mark.parametrize("N", [17, 24, 32, 40, 48, 63])
 @pytest.mark.parametrize("K", [8, 16, 24, 32, 40, 48, 64, 96, 128])
 def test_small_tiles_of_tall_products_are_feasible_for_any_short_k(N: int, K: int) -> None:
-    assert tall(problem(M=10_000, N=N, K=K, layout="nt"), H200.limits) is not None
+    asked = problem(M=10_000, N=N, K=K, layout="nt")
+    assert [KERNEL.valid(asked, config, H200.limits) for config in tall(asked, H200.limits)] == [True]
 
 
 def test_few_rows_are_cut_only_for_a_large_gain() -> None:
