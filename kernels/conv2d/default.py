@@ -292,11 +292,14 @@ def resident(problem: Problem, config: Mapping[str, Any], limits: Limits) -> int
 def most_warps(problem: Problem, config: Mapping[str, Any], limits: Limits) -> int:
     """Return the number of warps that have registers for a tile.
 
-    Tensor cores before Hopper read factors from registers, and channels that are not aligned are read one by one.
+    Tensor cores before Hopper read factors from registers, and channels that are not aligned are read one by one. The
+    threads of `tiles` also hold addresses of their rows: with 256 x 64, those of 4 warps need 223 registers and more,
+    and may spill (H200, 2026-12-01: 24 x 111 x 43 x 43, 139 filters of 3 x 3, 96.2 us, by 8 warps 87.2 us).
     """
     area, is_tiles = config["BLOCK_M"] * config["BLOCK_N"], config["VARIANT"] == "tiles"
     by_element = is_tiles and layer(convolved(problem, config)).channels * itemsize(problem.dtype) % 4 > 0
-    in_registers = is_tiles and limits.capability[0] != 9 and area >= 128 * 128
+    has_more = limits.capability[0] != 9 or config["BLOCK_M"] > 128
+    in_registers = is_tiles and has_more and area >= 128 * 128
     return 8 if area > 128 * 128 or in_registers or by_element or not on_tensor_cores(problem) else 4
 
 

@@ -30,6 +30,11 @@ class DefaultSettings:
     Smaller programs take as long as the card needs to start them, 0.5 to 0.7 ns each."""
     chunk_bytes: int = 256
     """Fewest bytes of a chunk of a row that has several."""
+    few_bytes: int = 8192
+    """Most bytes of the power of two that holds one of few aligned rows as a single chunk. A longer row has several,
+    as many rows do, and so fewer idle lanes and warps (H200, 2026-11-30: RMS norm of 8 x 10,816 2.86 us, as one chunk
+    2.96; layer norm of 2 x 5,376 2.67 and 2.82, of 1 x 7,168 2.69 and 2.83; of 9 x 3,200, which is shorter, 2.52 and
+    2.51)."""
     thread_bytes: int = 32
     """Bytes of a row that a thread holds; twice as many of rows that do not begin at multiples of 16 bytes, or if a
     program had more threads than `most_threads`."""
@@ -132,11 +137,12 @@ def _whole(problem: Problem, limits: Limits) -> Iterable[Mapping[str, Value]]:
     """Yield configs with as many short rows as fill a program, while each multiprocessor still has programs."""
     M, N = problem["M"], problem["N"]
     width, is_many = itemsize(problem.dtype), limits.sm_count < M
+    is_aligned, whole_bytes = N * width % 16 == 0, next_power_of_2(N) * width
     # The longest rows fill the registers of the most threads, so none may be idle.
-    is_longest = next_power_of_2(N) * width > SETTINGS.thread_bytes * limits.threads_per_block
-    block_n = _chunk(N, width) if is_many or is_longest else next_power_of_2(N)
+    is_longest = whole_bytes > SETTINGS.thread_bytes * limits.threads_per_block
+    has_chunks = is_many or is_longest or (is_aligned and whole_bytes > SETTINGS.few_bytes)
+    block_n = _chunk(N, width) if has_chunks else next_power_of_2(N)
     row_bytes = block_n * chunks(N, block_n) * width
-    is_aligned = N * width % 16 == 0
     rows = min(SETTINGS.tile_bytes // row_bytes, M // (SETTINGS.programs * limits.sm_count), rows_space.LARGEST_ROWS)
     if not is_aligned:
         beside = min(SETTINGS.tile_bytes // 2 // row_bytes, M // (SETTINGS.unaligned_programs * limits.sm_count))

@@ -367,6 +367,13 @@ class TestSpace:
         assert tile_count(asked, default) * default["SPLIT_K"] >= 2 * H200.limits.sm_count // 3
         assert KERNEL.default_config(problem(32, 64, 56, 56, 64, **PAD), H200.limits)["SPLIT_K"] == 1
 
+    def test_rows_of_tall_tiles_are_read_by_eight_warps(self) -> None:
+        """Registers of four hold the sums of 256 x 64, and hardly the addresses of its rows beside them."""
+        for asked in (problem(24, 111, 43, 43, 139, bias=True, **PAD), problem(192, 48, 40, 40, 48, **PAD)):
+            default = KERNEL.default_config(asked, H200.limits)
+            assert (default["VARIANT"], default["BLOCK_M"], default["BLOCK_N"]) == ("tiles", 256, 64)
+            assert default["num_warps"] == 8
+
     def test_phases_of_images_that_a_stride_does_not_divide_hold_their_pixels_alone(self) -> None:
         """Each place of a window, addressed as `specialized` does, is the pixel of x, or outside if that is."""
         dice = random.Random(5)

@@ -229,6 +229,14 @@ class TestNorms:
         """A thread would hold 32 values, of which half are beside the row, with two vectors: too many to keep."""
         assert has(default("layer_norm", M=5, N=18_432), VARIANT="whole", BLOCK_N=4096, num_warps=32)
 
+    def test_few_long_rows_leave_lanes_to_fewer_warps(self) -> None:
+        """Half of the lanes of 8,192 columns would be idle, and 16 warps would join their sums instead of 8."""
+        assert has(default("rms_norm", M=1, N=4544, residual=True), VARIANT="whole", BLOCK_N=1024, num_warps=8)
+        assert has(default("layer_norm", M=2, N=5376), BLOCK_N=2048, num_warps=8)
+        assert has(default("rms_norm", M=8, N=10_816), BLOCK_N=4096, num_warps=8)
+        for N in (1488, 3200, 8192):
+            assert has(default("layer_norm", M=9, N=N), BLOCK_N=1 << (N - 1).bit_length())
+
 
 class TestElementwise:
     @pytest.mark.parametrize(
