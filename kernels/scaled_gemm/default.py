@@ -137,7 +137,8 @@ def by_vectors(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
     rows, depth, warps = (2, 1024, 2) if vectors == 2 else (2, 4096, 2) if K % 4096 == 0 else (1, 2048, 2)
     if vectors == 1 and K <= 2048:  # all of K in one step
         rows, depth, warps = 2, next_power_of_2(K), 4
-    if vectors > 2 or (SETTINGS.least_odd_k if K % ALIGNED_BYTES else SETTINGS.least_k) > K:
+    is_short = (SETTINGS.least_odd_k if K % ALIGNED_BYTES else SETTINGS.least_k) > K
+    if vectors > 2 or is_short or problem["scales"] == "block":
         return None
     if K % ALIGNED_BYTES:
         rows, depth, warps = 8 // vectors, 512, 4
@@ -153,7 +154,7 @@ def by_vectors(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
         ):
             depth, warps = 2 * depth, 2 * warps
     few, wide = ("BLOCK_M", "BLOCK_N") if problem["M"] <= problem["N"] else ("BLOCK_N", "BLOCK_M")
-    config: dict[str, Value] = {
+    return {
         few: vectors,
         wide: rows,
         "BLOCK_K": depth,
@@ -164,7 +165,6 @@ def by_vectors(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
         "num_warps": warps,
         "num_stages": 1,
     }
-    return config if valid(problem, config, limits) else None
 
 
 def few_rows(problem: Problem, limits: Limits) -> Mapping[str, Value]:

@@ -65,6 +65,7 @@ def step_in_ptx(tensors, registers, blocks, name, adds=True, across=False):
         adds: whether the products are added to sums, and those of the step before waited for.
         across: whether the left factor lies across K: 16 bits, 64 rows side by side for each element along K.
     """
+    assert not (across and name == "e4m3"), "wgmma reads factors of 8 bits along K only"
     held = tensors * registers
     each, before = held // blocks, 2 * held if adds else held
     depth, transposed = (32, "") if name == "e4m3" else (16, f", {int(across)}, 0")
@@ -116,6 +117,7 @@ def added(sums, left, right, BLOCKS: gl.constexpr, DTYPE: gl.constexpr, LEFT_ACR
     Args:
         sums: those of the first block of 64 rows, and of the others.
         left, right: addresses of the factors' rows in shared memory: 64 a block, and as many as the sums have columns.
+        LEFT_ACROSS_K: whether rows of the left factor lie across K.
     """
     TENSORS: gl.constexpr = len(sums)
     REGISTERS: gl.constexpr = sums[0].shape[1] // 2

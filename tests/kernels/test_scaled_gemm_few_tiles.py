@@ -9,7 +9,7 @@ from helpers import B200, H200, RTX_4090
 
 from tuner import catalog, recorded
 from tuner.kernels.scaled_gemm.alternatives import cost
-from tuner.kernels.scaled_gemm.default import by_rules
+from tuner.kernels.scaled_gemm.default import by_rules, by_vectors
 from tuner.kernels.scaled_gemm.estimate import estimate, waits_for_scales
 from tuner.kernels.scaled_gemm.few_tiles import at_once, of_few_tiles
 from tuner.kernels.scaled_gemm.occupancy import most_stages, programs_each, programs_held, rounds
@@ -171,3 +171,14 @@ def test_one_vector_takes_a_short_k_in_one_step(N: int, K: int, depth: int) -> N
 def test_two_vectors_of_odd_rows_take_steps_of_512() -> None:
     found = KERNEL.default(problem(M=2, N=960, K=1000), H200.limits)
     assert (found["VARIANT"], found["BLOCK_M"], found["BLOCK_K"]) == ("vectors", 2, 512)
+
+
+@pytest.mark.parametrize("K", [512, 513, 1000, 1023, 1024, 1040, 2048, 3000, 8192, 12_288, 20_001])
+def test_configs_of_vectors_of_any_length_are_feasible(K: int) -> None:
+    for M, N in ((1, 16), (1, 300), (2, 5000), (1, 70_000), (5000, 1), (70_000, 2)):
+        asked = problem(M=M, N=N, K=K)
+        for card in (H200, B200, RTX_4090):
+            found = by_vectors(asked, card.limits)
+            assert found is None or KERNEL.valid(asked, found, card.limits), (card.id, asked.text, found)
+        assert by_vectors(problem(M=M, N=N, K=K, scales="block"), H200.limits) is None
+    assert K < 1024 or by_vectors(problem(M=1, N=4096, K=K), H200.limits)
