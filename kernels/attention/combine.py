@@ -5,20 +5,21 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from tuner.kernels.attention.tiles import LN_2
+from tuner.kernels.attention.tiles import LN_2, strides_of
 
 
 @triton.jit(do_not_specialize=["all_rows", "count", "H", "M"])
 def attention_combine(
     out, lse, partial, partial_lse, all_rows, count, H, M, stride_ob, stride_oh, stride_om,
     D: tl.constexpr, BLOCK_D: tl.constexpr, SPLITS: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr,
-    IS_PACKED: tl.constexpr,
+    IS_PACKED: tl.constexpr, ALIGN: tl.constexpr,
 ):  # fmt: skip
     """Add the shares of `count` rows, all of which a program reads at once; every run gives the same bits.
 
     Rows lie in the workspace as they do in lse: (B, H, M), or packed (rows, H). WIDTH is SPLITS, rounded up to a power
-    of 2.
+    of 2. Strides of out are multiples of ALIGN.
     """
+    stride_ob, stride_oh, stride_om = strides_of(stride_ob, stride_oh, stride_om, ALIGN)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     exists = row < count
     if IS_PACKED:

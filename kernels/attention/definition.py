@@ -13,7 +13,7 @@ Keys and values lie in dense tensors, in sequences one after the other (packed),
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import e, log2
 from typing import Any
 
@@ -36,6 +36,7 @@ from tuner.kernels.attention.space import (
 from tuner.kernels.attention.specialized import attention_specialized, describable, described
 from tuner.kernels.attention.tiles import attention_tiles
 from tuner.kernels.attention.vendors import cudnn, flash, flashinfer, vendor
+from tuner.kernels.shared.tiling import ALIGNED_BYTES, stated_multiple
 from tuner.kernels.spec import (
     Attribute,
     Config,
@@ -100,6 +101,12 @@ def tiles(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any
     heads = packed_heads(problem, config)
     pairs = pair_count(problem, config)
     names = ("q", "k", "v", "out", "lse", "partial", "partial_lse", "cu_q", "cu_k", "table", "lengths")
+    strides = (
+        *row_strides(problem, tensors["q"]),
+        *key_strides(problem, tensors["k"]),
+        *key_strides(problem, tensors["v"]),
+        *row_strides(problem, tensors["out"]),
+    )
     return Launch(
         attention_tiles,
         grid=(program_count(problem, config) * config["SPLITS"],),
@@ -107,17 +114,14 @@ def tiles(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any
             *(tensors.get(name) for name in names),
             *(H // heads, tile_count(problem, config), pairs, together(problem, heads), M, N, window(problem)),
             *(score, most, all_rows(config, tensors)),
-            *row_strides(problem, tensors["q"]),
-            *key_strides(problem, tensors["k"]),
-            *key_strides(problem, tensors["v"]),
-            *row_strides(problem, tensors["out"]),
+            *strides,
             *lse_strides(problem),
             table_stride(tensors),
         ),
         kwargs={name: config[name] for name in ("BLOCK_M", "BLOCK_N", "SPLITS", "num_warps", "num_stages")}
         | {"D": D, "BLOCK_D": head_width(problem), "PACK": heads, "SHARING": group(problem), "PAGE": problem["page"]}
         | {"CAUSAL": problem["causal"], "WINDOW": window(problem) > 0, "CAPPED": problem["capped"]}
-        | {"STAGES": config["num_stages"]},
+        | {"STAGES": config["num_stages"], "ALIGN": alignment(problem, strides)},
     )
 
 
@@ -126,6 +130,7 @@ def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[st
     score, most = factors(problem, tensors)
     names = ("lse", "partial", "partial_lse", "cu_q", "cu_k", "table", "lengths")
     heads = packed_heads(problem, config)
+    out_strides = row_strides(problem, tensors["out"])[1:]
     sizes = (problem["H"] // heads, group(problem) // heads, problem["M"], problem["N"], window(problem))
     return Launch(
         attention_specialized,
@@ -134,7 +139,7 @@ def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[st
             *described(problem, config, tensors),
             *(tensors.get(name) for name in names),
             *(count, pairs, together(problem, heads), *sizes, score, most, all_rows(config, tensors)),
-            *row_strides(problem, tensors["out"])[1:],
+            *out_strides,
             *lse_strides(problem),
             table_stride(tensors),
         ),
@@ -146,6 +151,7 @@ def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[st
             "BLOCK_D": head_width(problem),
             "PAGE": problem["page"],
             "RAGGED": not is_dense(problem),
+            "ALIGN": alignment(problem, out_strides),
         }
         | {"STAGES": config["num_stages"], "SHARED_STAGING": shares_staging(problem, config)},
     )
@@ -154,6 +160,11 @@ def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[st
 def all_rows(config: Mapping[str, Any], tensors: Mapping[str, Any]) -> int:
     """Return the rows of all heads in the workspace of split keys; 0 without a split."""
     return 0 if config["SPLITS"] == 1 else int(tensors["partial_lse"].shape[1])
+
+
+def alignment(problem: Problem, strides: Iterable[int]) -> int:
+    """Return the elements, up to 16 bytes, of which a kernel states that these strides are multiples."""
+    return stated_multiple(ALIGNED_BYTES // itemsize(problem.dtype), *strides)
 
 
 def lse_strides(problem: Problem) -> tuple[int, int, int]:
@@ -192,6 +203,7 @@ def combined(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, 
             "WIDTH": width,
             "ROWS": each,
             "IS_PACKED": problem["packed"],
+            "ALIGN": alignment(problem, strides),
             "num_warps": min(16, max(4, elements // COMBINED)),
         },
     )

@@ -19,6 +19,7 @@ from tuner.kernels.attention.compute import compute
 from tuner.kernels.attention.fetch import fetch
 from tuner.kernels.attention.sequences import paged
 from tuner.kernels.attention.space import head_width, packed_heads
+from tuner.kernels.shared.products import multiple
 from tuner.kernels.spec import Problem
 
 _GLUON = {"bf16": gl.bfloat16, "fp16": gl.float16}
@@ -32,12 +33,13 @@ def attention_specialized(
     PACK: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, D: gl.constexpr, BLOCK_D: gl.constexpr,
     STAGES: gl.constexpr, SPLITS: gl.constexpr, PAGE: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr,
     CAPPED: gl.constexpr, RAGGED: gl.constexpr, TURNS: gl.constexpr, SHARED_STAGING: gl.constexpr,
+    ALIGN: gl.constexpr,
 ):  # fmt: skip
     """Start the roles of a persistent program.
 
     With SHARED_STAGING the rows of q give their place to those of out; else the next rows of q arrive meanwhile. Sums
     of a share of the keys are stored from registers. With RAGGED there may be memory past the keys of a sequence that
-    holds anything.
+    holds anything. Strides of packed out are multiples of ALIGN.
     """
     q_tiles = gl.allocate_shared_memory(q.dtype, [2] + q.block_shape, q.layout)
     k_tiles = gl.allocate_shared_memory(k.dtype, [STAGES, 1, 1, BLOCK_N, BLOCK_D], q.layout)
@@ -64,7 +66,7 @@ def attention_specialized(
     fence_async_shared()
     FOR_PAGES: gl.constexpr = 16 if PAGE > 0 and PAGE < BLOCK_N else 0
     sizes = (tiles, pairs, together, heads, sharing, M, N, window)
-    strides = (stride_oh, stride_om, stride_lb, stride_lh, stride_lm)
+    strides = (multiple(stride_oh, ALIGN), multiple(stride_om, ALIGN), stride_lb, stride_lh, stride_lm)
     gl.warp_specialize(
         [
             (compute, (q_tiles, k_tiles, v_tiles, staging.index(0), out, lse, partial, partial_lse,

@@ -5,7 +5,15 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from tuner.kernels.shared.products import multiple
+
 LN_2 = tl.constexpr(0.6931471805599453)
+
+
+@triton.jit
+def strides_of(outer, middle, inner, ALIGN: tl.constexpr):
+    """Return strides, which must be multiples of ALIGN, in a form from which the compiler derives that."""
+    return multiple(outer, ALIGN), multiple(middle, ALIGN), multiple(inner, ALIGN)
 
 
 @triton.jit
@@ -133,7 +141,7 @@ def attention_tiles(
     stride_ob, stride_oh, stride_om, stride_lb, stride_lh, stride_lm, stride_t,
     D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPLITS: tl.constexpr,
     PACK: tl.constexpr, SHARING: tl.constexpr, PAGE: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr,
-    CAPPED: tl.constexpr, STAGES: tl.constexpr,
+    CAPPED: tl.constexpr, STAGES: tl.constexpr, ALIGN: tl.constexpr,
 ):  # fmt: skip
     """Compute a tile of rows of one head, or of PACK heads that share keys.
 
@@ -144,7 +152,12 @@ def attention_tiles(
         heads: groups of PACK heads of a sequence. SHARING heads share keys.
         stride_kb, stride_vb: from one sequence, or from one page, to the next.
         partial, partial_lse: sums and logarithms of each share of the keys, if there are several.
+        ALIGN: strides of q, k, v and out are multiples of it.
     """
+    stride_qb, stride_qh, stride_qm = strides_of(stride_qb, stride_qh, stride_qm, ALIGN)
+    stride_kb, stride_kh, stride_kn = strides_of(stride_kb, stride_kh, stride_kn, ALIGN)
+    stride_vb, stride_vh, stride_vn = strides_of(stride_vb, stride_vh, stride_vn, ALIGN)
+    stride_ob, stride_oh, stride_om = strides_of(stride_ob, stride_oh, stride_om, ALIGN)
     split, pair, tile = place_of(tl.program_id(0), tiles, pairs, together, SPLITS)
     sequence, head = pair // heads, pair % heads * PACK
     first_row, rows, keys = 0, M, N

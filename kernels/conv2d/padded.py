@@ -10,7 +10,9 @@ import triton.language as tl
 
 from tuner.kernels.conv2d.copies import Copy, copy_of
 from tuner.kernels.conv2d.layer import layer
-from tuner.kernels.spec import Launch, Operand, Problem, cdiv, next_power_of_2
+from tuner.kernels.shared.products import multiple
+from tuner.kernels.shared.tiling import ALIGNED_BYTES, stated_multiple
+from tuner.kernels.spec import Launch, Operand, Problem, cdiv, itemsize, next_power_of_2
 
 TILE = 4096
 """Elements that a program of four warps copies."""
@@ -56,9 +58,10 @@ def copy_filters(
 def conv2d_copy(
     x, x_copy, weight, weight_copy, tiles_of_x, rows, H, W, C, copy_rows, copy_columns, filter_rows, length,
     PADDING_H: tl.constexpr, PADDING_W: tl.constexpr, CHANNELS: tl.constexpr, PITCH: tl.constexpr,
-    COLUMNS: tl.constexpr, PIXELS: tl.constexpr, TILE: tl.constexpr,
+    COLUMNS: tl.constexpr, PIXELS: tl.constexpr, TILE: tl.constexpr, VEC: tl.constexpr,
 ):  # fmt: skip
-    """Copy a tile of x, or of weight: both in one launch."""
+    """Copy a tile of x, or of weight: both in one launch. C is a multiple of VEC, and as many are loaded at once."""
+    C = multiple(C, VEC)
     tile = tl.program_id(0)
     if tile < tiles_of_x:
         copy_pixels(
@@ -100,6 +103,7 @@ def padded(problem: Problem, copy: Copy, tensors: Mapping[str, Any]) -> Launch:
             "COLUMNS": columns,
             "PIXELS": pixels,
             "TILE": TILE,
+            "VEC": stated_multiple(ALIGNED_BYTES // itemsize(problem.dtype), found.channels),
             "num_warps": 4,
         },
     )

@@ -28,6 +28,8 @@ LINE_BYTES = 128
 """Bytes of a cache line."""
 ALIGNED_BYTES = 16
 """Alignment of addresses and rows that the copy engine needs, in bytes: the most that a thread loads at once."""
+DERIVED_MULTIPLE = 16
+"""Multiple of which Triton knows by itself whether an argument is one."""
 
 
 def tile_count(problem: Problem, config: Mapping[str, Any]) -> int:
@@ -57,6 +59,14 @@ def vector_elements(matrix: Any, is_t: bool = False) -> int:
     if matrix.stride(inner) != 1:
         return 1
     return gcd(ALIGNED_BYTES // matrix.dtype.itemsize, matrix.shape[inner], matrix.stride(outer))
+
+
+def stated_multiple(most: int, *numbers: int) -> int:
+    """Return the number, up to `most`, of which a kernel states that sizes and strides are multiples.
+
+    The compiler derives alignment from the statement. It is 1 if all are multiples of 16, which the compiler knows.
+    """
+    return 1 if all(number % DERIVED_MULTIPLE == 0 for number in numbers) else gcd(most, *numbers)
 
 
 def suits(

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tuner.kernels.shared.tiling import ALIGNED_BYTES, stated_multiple
 from tuner.kernels.softmax.default import default
 from tuner.kernels.softmax.draw import draw
 from tuner.kernels.softmax.one_pass import softmax_one_pass
@@ -33,6 +34,7 @@ from tuner.kernels.spec import (
     Signature,
     SizeLimit,
     cdiv,
+    itemsize,
 )
 
 
@@ -60,6 +62,7 @@ def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tupl
     x, out = tensors["x"], tensors["out"]
     shape = (M, N, x.stride(0), out.stride(0))
     compiled = {name: config[name] for name in ("BLOCK_N", "num_warps", "num_stages")}
+    compiled["ALIGN"] = stated_multiple(ALIGNED_BYTES // itemsize(problem.dtype), *shape[1:])
     rows = {"ROWS": config["ROWS"]}
     grid = (cdiv(M, config["ROWS"]),)
     if config["BLOCK_N"] >= N:

@@ -5,10 +5,18 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from tuner.kernels.shared.products import multiple
+
 
 @triton.jit
-def softmax_one_pass(x, out, M, N, stride_x, stride_out, BLOCK_N: tl.constexpr, ROWS: tl.constexpr):
-    """Read, reduce and write rows of one block each without leaving the registers."""
+def softmax_one_pass(
+    x, out, M, N, stride_x, stride_out, BLOCK_N: tl.constexpr, ROWS: tl.constexpr, ALIGN: tl.constexpr
+):
+    """Read, reduce and write rows of one block each without leaving the registers.
+
+    Rows are multiples of ALIGN elements long and apart, which are inside or outside together, and one access.
+    """
+    N, stride_x, stride_out = multiple(N, ALIGN), multiple(stride_x, ALIGN), multiple(stride_out, ALIGN)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     n = tl.arange(0, BLOCK_N)
     mask = (row < M)[:, None] & (n < N)[None, :]

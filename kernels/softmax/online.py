@@ -5,13 +5,19 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from tuner.kernels.shared.products import multiple
+
 
 @triton.jit
 def softmax_online(
     x, out, M, N, stride_x, stride_out,
-    BLOCK_N: tl.constexpr, ROWS: tl.constexpr, STAGES: tl.constexpr,
+    BLOCK_N: tl.constexpr, ROWS: tl.constexpr, STAGES: tl.constexpr, ALIGN: tl.constexpr,
 ):  # fmt: skip
-    """Compute rows of many blocks: one pass for maximum and sum, a second pass to write."""
+    """Compute rows of many blocks: one pass for maximum and sum, a second pass to write.
+
+    Rows are multiples of ALIGN elements long and apart.
+    """
+    N, stride_x, stride_out = multiple(N, ALIGN), multiple(stride_x, ALIGN), multiple(stride_out, ALIGN)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     in_rows = (row < M)[:, None]
     row = row.to(tl.int64)[:, None]

@@ -5,19 +5,21 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from tuner.kernels.shared.products import multiple
 from tuner.kernels.spec import next_power_of_2  # noqa: F401  the source hash covers it: softmax_shared has the name
 
 
 @triton.jit
 def softmax_shared(
     x, out, started, arrived, found, M, N, stride_x, stride_out,
-    BLOCK_N: tl.constexpr, PARTS: tl.constexpr,
+    BLOCK_N: tl.constexpr, PARTS: tl.constexpr, ALIGN: tl.constexpr,
 ):  # fmt: skip
     """Compute one of PARTS blocks of a row; the programs of a row exchange maximum and sum through memory.
 
     No program waits for one that cannot start: a program takes its row when it starts, so the programs of all rows
-    before are running or have ended.
+    before are running or have ended. Rows are multiples of ALIGN elements long and apart.
     """
+    N, stride_x, stride_out = multiple(N, ALIGN), multiple(stride_x, ALIGN), multiple(stride_out, ALIGN)
     ticket = tl.atomic_add(started, 1, sem="relaxed")
     if ticket == M * PARTS - 1:  # the last program
         tl.store(started, 0)

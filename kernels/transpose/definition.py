@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tuner.kernels.shared.tiling import stated_multiple
 from tuner.kernels.spec import (
     Config,
     Dim,
@@ -45,12 +46,16 @@ def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tupl
     if M == 0 or N == 0:
         return ()
     x, out = tensors["x"], tensors["out"]
+    aligned = {
+        "X_ALIGN": stated_multiple(config["VEC"], N, x.stride(0)),
+        "OUT_ALIGN": stated_multiple(config["VEC"], M, out.stride(0)),
+    }
     return (
         Launch(
             transpose_kernel,
             grid=(cdiv(M, config["TILE_M"]) * cdiv(N, config["TILE_N"]),),
             args=(x, out, M, N, x.stride(0), out.stride(0)),
-            kwargs=dict(config),
+            kwargs={**config, **aligned},
         ),
     )
 

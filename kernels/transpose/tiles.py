@@ -5,6 +5,8 @@ from __future__ import annotations
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
+from tuner.kernels.shared.products import multiple
+
 
 @gluon.constexpr_function
 def shared_layout(tile_m, tile_n, pad):
@@ -17,8 +19,14 @@ def shared_layout(tile_m, tile_n, pad):
 @gluon.jit
 def transpose_kernel(
     x, out, M, N, stride_x, stride_out,
-    TILE_M: gl.constexpr, TILE_N: gl.constexpr, PAD: gl.constexpr, VEC: gl.constexpr, num_warps: gl.constexpr,
+    TILE_M: gl.constexpr, TILE_N: gl.constexpr, PAD: gl.constexpr, VEC: gl.constexpr,
+    X_ALIGN: gl.constexpr, OUT_ALIGN: gl.constexpr, num_warps: gl.constexpr,
 ):  # fmt: skip
+    # Rows of x and of out are multiples of X_ALIGN and OUT_ALIGN elements long and apart. So many neighbours are inside
+    # or outside together, and one access.
+    N, stride_x = multiple(N, X_ALIGN), multiple(stride_x, X_ALIGN)
+    M, stride_out = multiple(M, OUT_ALIGN), multiple(stride_out, OUT_ALIGN)
+
     # A thread owns VEC neighbouring elements, and a warp up to 32 such groups of one row, of x and of out alike.
     LANES_N: gl.constexpr = min(32, TILE_N // VEC)
     LANES_M: gl.constexpr = min(32, TILE_M // VEC)

@@ -26,7 +26,7 @@ def test_a_config_is_compiled_for_a_card_and_its_bottleneck_named(tuner: Invoked
     shown = done.stdout.splitlines()
     assert shown[1] == "  TILE_M=64  TILE_N=64  PAD=0  VEC=1  num_warps=4  num_stages=1  (given)"
     assert "  missing: nothing was run: times, Proton and counters need the card" in shown
-    assert shown[-1].startswith("  bottleneck: bank conflicts: the load at tiles.py:41 takes 32.0 times")
+    assert shown[-1].startswith("  bottleneck: bank conflicts: the load at tiles.py:49 takes 32.0 times")
     document = tuner.json(*asked)
     assert (document["chosen"], document["latency_us"]) == ("given", None)
     assert document["bottleneck"]["findings"][0]["levers"][0]["name"] == "PAD"

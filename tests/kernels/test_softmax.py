@@ -156,7 +156,7 @@ def test_a_program_that_shares_a_row_computes_its_part(first: float, second: flo
     total = (x[0, :256] - (0.0 if top == -INF else top)).exp().sum()
     found = torch.tensor([[[top, total], [0.0, 0.0]]])
     work = (started, arrived, found)
-    softmax_shared[(1,)](x, out, *work, 1, 512, 512, 512, BLOCK_N=256, PARTS=2, num_warps=1)
+    softmax_shared[(1,)](x, out, *work, 1, 512, 512, 512, BLOCK_N=256, PARTS=2, ALIGN=1, num_warps=1)
     assert torch.allclose(out[0, 256:], x.softmax(1)[0, 256:], rtol=1e-6, atol=0.0, equal_nan=True)
     assert started.item() == 0  # the last to start leaves it as it was
     assert arrived.item() == 3  # both are here, and one has read

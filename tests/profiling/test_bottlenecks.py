@@ -38,7 +38,7 @@ def test_a_transpose_without_pad_has_bank_conflicts(latency_us: float | None) ->
     assert (conflicts.kind, conflicts.excess) == ("load", 32)  # a column of rows of 64 words
     diagnosis = diagnose(found)
     assert diagnosis.bottleneck == "bank conflicts"
-    assert "the load at tiles.py:41 takes 32.0 times the fewest cycles" in diagnosis.text
+    assert "the load at tiles.py:49 takes 32.0 times the fewest cycles" in diagnosis.text
     assert "raise PAD (0; elements between the tile's rows in shared memory)" in diagnosis.text
 
 

@@ -34,19 +34,19 @@ def test_without_permission_the_rest_is_shown_and_what_is_missing_is_named() -> 
         "  transpose_kernel: 16,384 programs (16384) of 4 warps",
         "    registers 48, spills 0 B a thread, shared memory 16 KiB",
         "    occupancy 62.5 % of warps, 10 programs an SM, limited by registers; 12.41 waves",
-        "    shared load at tiles.py:41              4       128         32 cycles       1  <",
+        "    shared load at tiles.py:49              4       128         32 cycles       1  <",
         "  missing: the driver permits no counters to this user (ERR_NVGPUCTRPERM)",
         "  missing: Proton could not run: error 15",
     ):
         assert line in shown, (line, shown)
-    assert shown[-1].startswith("  bottleneck: bank conflicts: the load at tiles.py:41")
+    assert shown[-1].startswith("  bottleneck: bank conflicts: the load at tiles.py:49")
 
 
 def test_with_permission_times_stalls_and_counters_stand_beside() -> None:
     full = replace(
         profile("without pad", 330.0),
         proton=Times({"transpose_kernel": 331.0}),
-        stalls=Stalls({"short_scoreboard": 0.7, "barrier": 0.3}, {"tiles.py:41": 1.0}),
+        stalls=Stalls({"short_scoreboard": 0.7, "barrier": 0.3}, {"tiles.py:49": 1.0}),
         counters=(
             Counters(
                 "transpose_kernel",
@@ -63,7 +63,7 @@ def test_with_permission_times_stalls_and_counters_stand_beside() -> None:
     for part in (
         "by Proton    331.00 us  (transpose_kernel 331.00 us)",
         "warps wait for  short_scoreboard 70 %, barrier 30 %",
-        "sampled at      tiles.py:41 100 %",
+        "sampled at      tiles.py:49 100 %",
         "global loads: 8,000,000 sectors (analysis 8,388,608), 4 a request",
         "shared memory: 65,000,000 cycles of bank conflicts (analysis 65,011,712)",
         "device memory: 536.0 MB moved; the problem has 536.9 MB",

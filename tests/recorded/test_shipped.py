@@ -13,7 +13,7 @@ RECORDED = {
     "add", "attention", "avg_pool2d", "conv2d", "copy_column", "gelu", "gemm", "layer_norm", "max_pool2d", "reduce",
     "rms_norm", "scaled_gemm", "silu", "silu_mul", "softmax", "transpose",
 }  # fmt: skip
-CHANGED = {"attention", "avg_pool2d", "conv2d", "gemm", "max_pool2d", "scaled_gemm"}
+CHANGED = {"attention", "avg_pool2d", "conv2d", "gemm", "max_pool2d", "scaled_gemm", "softmax", "transpose"}
 """Ops whose source has changed since they were recorded; their spaces are replayed as they were."""
 H100 = "transpose-8192x8192-fp32-nvidia-h100-80gb-hbm3"
 SOFTMAX = [

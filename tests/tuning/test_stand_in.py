@@ -21,6 +21,7 @@ SEVERAL = ("softmax", "--M", "8192,4096", "--N", "8192,65536")
 H100, H200 = "softmax-8192x8192-fp32-nvidia-h100-80gb-hbm3", "softmax-8192x8192-fp32-nvidia-h200"
 OTHER = "softmax-4096x65536-fp32-nvidia-h200"
 ALSO = "also recorded on NVIDIA H100 80GB HBM3: --replay"
+CHANGED = "; softmax has changed since it was recorded"
 
 
 @pytest.fixture
@@ -34,15 +35,16 @@ def tuner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Invoked:
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        (["search", *ONE, "--trials", "2"], f"No GPU here: replaying {H200} ({ALSO} {H100}).\n"),
-        (["bench", *ONE], f"No GPU here: replaying {H200} ({ALSO} {H100}).\n"),
+        (["search", *ONE, "--trials", "2"], f"No GPU here: replaying {H200} ({ALSO} {H100}){CHANGED}.\n"),
+        (["bench", *ONE], f"No GPU here: replaying {H200} ({ALSO} {H100}){CHANGED}.\n"),
         (["search", *SEVERAL, "--trials", "2"],
-         f"{OTHER}, {H200} ({ALSO} NAME, one problem at a time); 2 of 4 were not recorded and are left out.\n"),
+         f"({ALSO} NAME, one problem at a time); 2 of 4 were not recorded and are left out{CHANGED}.\n"),
         (["search", "--suite", "suite.json", "--trials", "2"],
-         f"No GPU here: replaying {OTHER}, {H200} ({ALSO} NAME, one problem at a time).\n"),
-        (["bench", "--suite", "suite.json"], f"{OTHER}, {H200} ({ALSO} NAME, one problem at a time).\n"),
-        (["search", "softmax", "--shapes", "two.csv", "--trials", "9", "--joint", "worst"], f"{OTHER}, {H200}.\n"),
-        (["bench", "softmax", "--M", "4096", "--N", "65536"], f"No GPU here: replaying {OTHER}.\n"),
+         f"No GPU here: replaying {OTHER}, {H200} ({ALSO} NAME, one problem at a time){CHANGED}.\n"),
+        (["bench", "--suite", "suite.json"], f"{OTHER}, {H200} ({ALSO} NAME, one problem at a time){CHANGED}.\n"),
+        (["search", "softmax", "--shapes", "two.csv", "--trials", "9", "--joint", "worst"],
+         f"{OTHER}, {H200}{CHANGED}.\n"),
+        (["bench", "softmax", "--M", "4096", "--N", "65536"], f"No GPU here: replaying {OTHER}{CHANGED}.\n"),
         (["search", "gemm", "--M", "16", "--N", "4096", "--K", "4096", "--trials", "2"],
          "gemm-16x4096x4096-bf16-nvidia-h200; gemm has changed since it was recorded.\n"),
     ],
@@ -62,7 +64,8 @@ def test_a_dry_run_means_the_card_that_would_be_replayed(tuner: Invoked, more: t
 
 def test_one_recorded_problem_of_a_suite_is_not_promised_what_replay_refuses(tuner: Invoked) -> None:
     command = ("search", "softmax", "--M", "8192,17", "--trials", "2")
-    assert f"({ALSO} NAME, one problem at a time); 1 of 2 was not recorded and is left out." in tuner(*command).stderr
+    left_out = "1 of 2 was not recorded and is left out"
+    assert f"({ALSO} NAME, one problem at a time); {left_out}{CHANGED}." in tuner(*command).stderr
     refused = tuner(*command, "--replay", H100)
     assert str(refused.exception) == "--replay names the space of one problem, and softmax has 2"
 
@@ -127,7 +130,7 @@ def test_a_gpu_of_another_vendor_is_named_in_the_line_on_the_missing_one(machine
     notes: list[str] = []
     space = recorded.load(H200)
     note_what_stands_in([[space]], Notes(), machine=machine)
-    assert notes == [f"No {named}: replaying {H200}."]
+    assert notes == [f"No {named}: replaying {H200}{CHANGED}."]
     error = str(none_recorded([space.signature.problem({"M": 17})], machine))
     assert error.startswith(f"there is no {named} and no recorded space of softmax M=17")
     assert "\n" not in error
