@@ -235,3 +235,18 @@ def test_another_shape_uses_the_same_compiled_code() -> None:
             child.send(Compile(other, config))
         found: list[Compiled] = [child.receive() for _ in configs]
     assert [(result.outcome, result.compile_s, result.problem) for result in found] == [(Outcome.OK, None, other)] * 2
+
+
+def test_a_cache_that_cannot_be_written_is_no_fault_of_the_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "file"
+    folder.write_text("no folder")
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(folder))
+    kernel = catalog.load("softmax")
+    problem = kernel.signature.problem({"M": 64, "N": 64, "dtype": "fp32"})
+    config = kernel.default_config(problem, H200.limits)
+    with pool("softmax", problem, H200) as child:
+        found = compiled(child, [config])[config]
+    assert (found.outcome, found.place) == (Outcome.ERROR, "")
+    assert found.error.startswith(f"Triton's cache is a folder that can be written, and {folder} cannot (")

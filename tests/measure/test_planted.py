@@ -71,7 +71,7 @@ def test_no_search_begins_beside_a_wrong_vendor_or_reference(wrong: str, how: st
             in_process(problem(seed, dtype=dtype, **{wrong: how}), seed)
         text = str(refused.value)
         place = {"row": "out[", "element": "total[", "factor": "out[", "output": "top[4]", "zeros": "out[0, 0]"}[how]
-        assert f"vendor and reference agree up to rounding, and {place}" in text
+        assert f"vendor and reference differ by more than rounding: {place}" in text
         assert "\n" not in text
         assert text.endswith("; correct the wrong one, or state `rounding` if one rounds more coarsely")
 

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from tempfile import TemporaryFile
 from time import monotonic
 from typing import Any
 
 from tuner import catalog
 from tuner.client import client
 from tuner.client.tables import TableCache
-from tuner.errors import MeasureError, UsageError, reason
+from tuner.errors import MeasureError
 from tuner.kernels.spec import Limits
 from tuner.lookup.devices import resolve_device
 from tuner.measure import cores
 from tuner.measure import device as cards
+from tuner.measure.binaries import check_folder
 from tuner.measure.deadline import CompileSettings
 from tuner.measure.messages import Compile, Compiled, Pool
 from tuner.records import Outcome
@@ -102,7 +101,7 @@ def compile_ahead(
         if wanted and limits is not None:
             for result in _compile(op, wanted, limits, jobs or cores.usable(), compile_s):
                 if result.outcome is Outcome.ERROR:
-                    _check_cache()
+                    check_folder()
                 results.append(result)
     if isinstance(device, str) and not results:
         _check_known(device, tables.source.devices())
@@ -112,22 +111,6 @@ def compile_ahead(
     cached = sum(result.compile_s is None for result in usable)
     failed = tuple(result for result in results if result.outcome is not Outcome.OK)
     return Precompiled(name, len(usable) - cached, cached, failed, monotonic() - started)
-
-
-def _check_cache() -> None:
-    """Raise UsageError if Triton's cache cannot be written."""
-    import triton
-
-    folder = Path(triton.knobs.cache.dir)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise UsageError(
-            f"Triton's cache is a folder that can be written, and {folder} cannot ({reason(error)}); "
-            "name another in TRITON_CACHE_DIR"
-        ) from error
 
 
 def _check_known(device: str, known: Collection[str]) -> None:

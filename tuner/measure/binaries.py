@@ -1,4 +1,4 @@
-"""Triton's cache without damaged files: a kernel whose files were cut short or overwritten is compiled again.
+"""Triton's cache: a folder that can be written, and files without damage, else a kernel is compiled again.
 
 Triton takes a cached kernel as it finds it. A machine that lost power, or a full disk, leaves files of the right name
 without their content, and the card then refuses them, or the kernel's metadata cannot be read.
@@ -13,7 +13,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
+
+from tuner.errors import UsageError, reason
 
 _log = logging.getLogger("tuner")
 
@@ -26,7 +29,11 @@ _NO_BITS = 8
 
 @contextmanager
 def checked_cache() -> Iterator[None]:
-    """Let Triton compile kernels again whose cached files are damaged, unless it has a cache manager of the user's."""
+    """Let Triton compile kernels again whose cached files are damaged, unless it has a cache manager of the user's.
+
+    Raises:
+        UsageError: its folder cannot be written.
+    """
     from triton import knobs
 
     if knobs.cache.manager_class is not None:
@@ -35,8 +42,27 @@ def checked_cache() -> Iterator[None]:
     knobs.cache.manager_class = _checked_manager()
     try:
         yield
+    except OSError:
+        check_folder()
+        raise
     finally:
         del knobs.cache.manager_class
+
+
+def check_folder() -> None:
+    """Raise UsageError if the folder of Triton's cache cannot be written."""
+    from triton import knobs
+
+    folder = Path(knobs.cache.dir)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UsageError(
+            f"Triton's cache is a folder that can be written, and {folder} cannot ({reason(error)}); "
+            "name another in TRITON_CACHE_DIR"
+        ) from error
 
 
 @cache

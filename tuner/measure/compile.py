@@ -53,7 +53,7 @@ def compile_config(kernel: Kernel, problem: Problem, config: Config, limits: Lim
             shared = [code.metadata.shared for code in compile_launches(kernel, problem, config, limits)]
     except Exception as error:  # noqa: BLE001  a compiler may raise anything
         outcome = Outcome.COMPILE_ERROR if is_compile_error(error) else Outcome.ERROR
-        launches = () if isinstance(error, KernelFault) else stood_in(kernel, problem, config, limits)
+        launches = () if isinstance(error, TunerError) else stood_in(kernel, problem, config, limits)
         place = place_of(error, [launch.fn for launch in launches])
         return Compiled(config, outcome, describe_error(error), monotonic() - started, place=place)
     seconds = monotonic() - started
@@ -143,11 +143,16 @@ def is_compile_error(error: BaseException) -> bool:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return the exception's name and text, shortened to about 2,000 characters."""
+    """Return the exception's name and text, shortened to about 2,000 characters; of our errors the text alone.
+
+    A fault of a kernel's function begins with the name of what it raised.
+    """
     if isinstance(error, KernelFault):
         cause = error.__cause__
         name = "KernelFault" if cause is None else type(cause).__name__
         return f"{name}: {error}"
+    if isinstance(error, TunerError):
+        return str(error)
     lines = "".join(traceback.format_exception_only(error)).strip().encode(errors="replace").decode()
     return lines if len(lines) <= 2000 else f"{lines[:1000]}\n...\n{lines[-900:]}"
 

@@ -216,6 +216,6 @@ def _disagreement(difference: Difference, element: Element) -> str:
     elif difference.tolerance.is_exact:
         way_out = "correct the wrong one, or leave out exact=True"
     return (
-        f"vendor and reference agree up to rounding, and {element.place} is {element.got:.7g} by vendor and "
+        f"vendor and reference differ by more than rounding: {element.place} is {element.got:.7g} by vendor and "
         f"{element.expected:.7g} by reference (off {difference.text}); {way_out}"
     )

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from math import prod
 from typing import Any
 
 import torch
 
 from tuner import catalog
 from tuner.errors import KernelFault, TunerError
-from tuner.kernels.spec import Config, Kernel, Launch, Limits, Operand, Problem
+from tuner.kernels.spec import Config, Kernel, Launch, Limits, Operand, Problem, cdiv
 from tuner.measure import check, tensors
 from tuner.measure.bounds import OutOfBounds, within
+from tuner.measure.check import CheckSettings
 from tuner.measure.compile import describe_error, set_target
 from tuner.measure.correctness import BelowRounding, calibrated, rounding_hint
 from tuner.measure.messages import Interpret, Interpreted
@@ -55,7 +57,8 @@ def _wrongness(kernel: Kernel, problem: Problem, config: Config, limits: Limits,
     operands = kernel.operands(problem)
     values = tensors.allocate(operands, "cpu")
     tensors.draw(operands, values, seed=1)
-    allowed = _allowed(kernel, problem, operands, values)
+    settings = _in_parts(operands)
+    allowed = _allowed(kernel, problem, operands, values, settings)
     work = tensors.workspace(kernel.workspace(problem, config, limits), "cpu")
     steps = kernel.launch(problem, config, {**values, **work})
     launches = [step for step in steps if isinstance(step, Launch)]
@@ -73,7 +76,7 @@ def _wrongness(kernel: Kernel, problem: Problem, config: Config, limits: Limits,
             for launch in launches:
                 launch()
 
-    found, outputs = check.differences_after(kernel, problem, operands, values, run, allowed=allowed)
+    found, outputs = check.differences_after(kernel, problem, operands, values, run, settings, allowed)
     code = functions[0].fn.__code__ if functions else None
     where = getattr(kernel.launch, "place", "") if code is None else f"{code.co_filename} line {code.co_firstlineno}"
     place = f"{where}: " if where else ""
@@ -88,12 +91,22 @@ def _wrongness(kernel: Kernel, problem: Problem, config: Config, limits: Limits,
     return f"{place}writes beside {', '.join(beside)}" if beside else ""
 
 
+def _in_parts(operands: Mapping[str, Operand]) -> CheckSettings:
+    """Return settings by which a reference is asked for parts of the rows, as it is for large problems."""
+    elements = max((prod(operand.shape) for operand in operands.values() if operand.role != "in"), default=0)
+    return CheckSettings(block_elements=max(1, cdiv(elements, 2)))
+
+
 def _allowed(
-    kernel: Kernel, problem: Problem, operands: Mapping[str, Operand], values: Mapping[str, torch.Tensor]
+    kernel: Kernel,
+    problem: Problem,
+    operands: Mapping[str, Operand],
+    values: Mapping[str, torch.Tensor],
+    settings: CheckSettings,
 ) -> Mapping[str, Tolerance]:
     """Return the tolerances, from the error of the vendor's kernel on the CPU, or all rounding if it does not run."""
     try:
-        return calibrated(kernel, problem, operands, values)
+        return calibrated(kernel, problem, operands, values, settings)
     except BelowRounding as fault:
         raise _Skipped(str(fault)) from fault
     except KernelFault as fault:
