@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.kernels.attention.sequences import group, paged
+from tuner.kernels.shared.tiling import on_wgmma
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize, next_power_of_2
 
 
@@ -111,7 +112,7 @@ def shared_bytes(problem: Problem, config: Mapping[str, Any], limits: Limits) ->
     """
     size, is_pipelined = itemsize(problem.dtype), config["num_stages"] > 1
     row_bytes = config["BLOCK_M"] * head_width(problem) * size
-    if on_wgmma(config, limits):
+    if on_wgmma(config["BLOCK_M"], config["num_warps"], limits):
         return blocks_held(problem, config) * stage_bytes(problem, config) + row_bytes
     weight_bytes = config["BLOCK_M"] * config["BLOCK_N"] * size if is_pipelined else 0
     return max(1, blocks_held(problem, config) - 1) * stage_bytes(problem, config) + row_bytes + weight_bytes
@@ -127,18 +128,16 @@ def blocks_held(problem: Problem, config: Mapping[str, Any]) -> int:
     return 1 + cdiv(stages - 2, 2) if paged(problem) and stages > 2 else stages
 
 
-def on_wgmma(config: Mapping[str, Any], limits: Limits) -> bool:
-    """Return whether a tile is multiplied by Hopper's instructions for four warps."""
-    return limits.capability[0] == 9 and config["BLOCK_M"] >= 64 and config["num_warps"] >= 4
-
-
 def tiles_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Return whether the kernel that reads through pointers can run a config."""
     block_m, block_n, wide = config["BLOCK_M"], config["BLOCK_N"], head_width(problem)
     threads = config["num_warps"] * limits.warp_size
     return (
         block_m * (wide + block_n) <= SETTINGS.registers_per_thread * threads
-        and (on_wgmma(config, limits) or block_n * wide <= SETTINGS.operands_per_thread * threads)
+        and (
+            on_wgmma(config["BLOCK_M"], config["num_warps"], limits)
+            or block_n * wide <= SETTINGS.operands_per_thread * threads
+        )
         and threads <= block_m * block_n // 8  # each thread has some scores
         and (not paged(problem) or config["num_stages"] in SETTINGS.stages_of_pages)
         and shared_bytes(problem, config, limits) <= limits.shared_bytes

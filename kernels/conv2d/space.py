@@ -18,7 +18,7 @@ from tuner.kernels.shared.roles_space import (
     slices_can,
     whole_or_sliced_can,
 )
-from tuner.kernels.shared.tiling import accumulators_fit, stage_bytes, suits
+from tuner.kernels.shared.tiling import accumulators_fit, on_wgmma, stage_bytes, suits
 from tuner.kernels.spec import Knob, Limits, Problem, Value, cdiv, itemsize, next_power_of_2
 
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
@@ -137,8 +137,7 @@ def on_tensor_cores(problem: Problem) -> bool:
 
 def tiles_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Return whether the kernel that reads through pointers can run a config."""
-    wgmma = limits.capability[0] == 9 and config["BLOCK_M"] >= 64 and config["num_warps"] >= 4
-    buffers = config["num_stages"] - (0 if wgmma else 1)
+    buffers = config["num_stages"] - (0 if on_wgmma(config["BLOCK_M"], config["num_warps"], limits) else 1)
     # Threads add up exact fp32 products from values in registers, which a large tile has no room for.
     small = on_tensor_cores(problem) or config["BLOCK_M"] * config["BLOCK_N"] <= 32 * 32 * config["num_warps"]
     matrix = product(problem)

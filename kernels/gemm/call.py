@@ -70,6 +70,8 @@ def accepts(name: str, tensor: Tensor) -> bool:
         return name != "b" or len(tensor) == 1 or tensor.shape[1] <= LONGEST_ROW
     if name == "bias":
         return False
+    if name == "a" and tensor.t().is_contiguous():
+        return len(tensor) <= LONGEST_ROW
     return name == "out" or bool(tensor.stride(1 if name == "a" else 0) < _stride_limit())
 
 

@@ -20,8 +20,9 @@ from tuner.kernels.shared.product_rows import may_align, padded
 from tuner.kernels.shared.tiling import by_waves, rows_walked
 from tuner.kernels.spec import Limits, Problem, Value, cdiv
 
-Rule = Callable[[Problem, Limits], Iterator[Mapping[str, Value]]]
-"""Yields the configs of a kind of products, the best first. The first of them is feasible; others yield none."""
+DefaultRule = Callable[[Problem, Limits], Iterator[Mapping[str, Value]]]
+"""Yields configs for one kind of products, best first, and none for other products. The first is feasible, unless a
+matrix has fewer rows, or columns, than a tile."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +45,11 @@ COPYING = Copying(estimate, valid, PLAIN, steps=((64, 4), (64, 3), (32, 4)))
 
 
 def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
-    """Return the config of the rules, or one that the estimate finds faster: of warps with roles, else of slices.
+    """Return the config of the rules, or one with a lower estimate: warps with roles, whole tiles, or slices along K.
 
-    Operands that are not aligned may be copied first, but not those of many programs with a short K.
+    If rows are not aligned to 16 bytes, operands may be copied first, except those of tall products.
     """
-    rules = by_rules(problem, limits)
-    whole = of_whole_tiles(problem, alternative(problem, rules, limits), limits)
+    whole = of_whole_tiles(problem, alternative(problem, by_rules(problem, limits), limits), limits)
     as_it_lies = of_few_tiles(problem, whole, limits)
     if not may_align(problem) or is_tall(problem):
         return as_it_lies
@@ -99,7 +99,7 @@ def across_k(problem: Problem, limits: Limits) -> Iterator[Mapping[str, Value]]:
     }
 
 
-NARROW: tuple[Rule, ...] = (
+NARROW: tuple[DefaultRule, ...] = (
     long_vectors,
     short_vectors,
     in_slices,
@@ -110,5 +110,5 @@ NARROW: tuple[Rule, ...] = (
     few_rows,
 )
 """Rules of products with few rows or columns, in the order in which they are asked."""
-WIDE: tuple[Rule, ...] = (odd_rows, across_k, waves, few_rows)
+WIDE: tuple[DefaultRule, ...] = (odd_rows, across_k, waves, few_rows)
 """Rules of all other products."""

@@ -53,9 +53,9 @@ SETTINGS = FewRowsSettings()
 def streams(problem: Problem, limits: Limits) -> Iterator[Mapping[str, Value]]:
     """Yield the config of up to 16 rows if columns of b lie along K and all programs run at once.
 
-    Of 16 columns a program, steps are as deep as that allows: two programs of 512 for each multiprocessor, or three of
-    256. Three programs of 32 columns take up to twice as many. With a short K, which `streamed` reads in too few steps,
-    `tiles` have three steps of 256 in flight.
+    With tiles of 16 columns, steps are 512 deep if two programs fit each multiprocessor, and 256 deep if three do.
+    Wider products have tiles of 32 columns, three programs for each multiprocessor. With a short K, which `streamed`
+    reads in too few steps, `tiles` have three steps of 256 in flight.
     """
     K, few = problem["K"], cdiv(problem["N"], 16)
     is_wide = few > SETTINGS.stream_programs * limits.sm_count
@@ -100,9 +100,9 @@ def in_slices(problem: Problem, limits: Limits) -> Iterator[Mapping[str, Value]]
 def sixteen_rows(problem: Problem, limits: Limits) -> Iterator[Mapping[str, Value]]:
     """Yield configs of up to 16 rows, the fewest of a tile, with the most stages first.
 
-    Reading b takes all the time. So tiles are as wide as their waves allow, and steps as deep as leaves six of them in
-    flight, unless that is more than memory serves at once. If columns of b lie along K, at least 256 bytes of each are
-    read at once. Descriptors read nothing for missing rows.
+    Reading b takes all the time. The tile is the widest whose waves walk few columns beyond N, its step the deepest
+    that fits, with up to six stages; of a b across K with fewer, if more than 12 MB would be in flight. If columns of b
+    lie along K, at least 256 bytes of each are read at once. Descriptors read nothing for missing rows.
     """
     M, N, K = problem.sizes
     b_is_t = transposed(problem)[1]

@@ -35,6 +35,8 @@ class FewTilesSettings:
     """Least speedup with few rows or columns. Slices of four products that were estimated 1.1 to 1.25 times as fast
     took 1.02 to 1.06 times as long, those of three that were estimated 1.4 to 1.75 times as fast 0.82 to 0.95 times
     (H200, 2026-11-30)."""
+    vectors_gain: float = 2.0
+    """Least speedup over `vectors`, whose estimate is up to 1.5 times too long."""
     sides: tuple[int, ...] = (16, 32, 64, 128)
     """Rows and columns of a tile."""
     depths: tuple[int, ...] = (64, 128, 256)
@@ -56,19 +58,19 @@ def of_few_tiles(
     Threads add up exact fp32 products one after the other. The error of a sum of K elements in s slices is that of
     about K / sqrt(s) elements; so long ones are cut even if that is slower.
     """
-    programs = tile_count(problem, found) * int(str(found["SPLIT_K"]))
-    if problem["K"] < settings.least_k or programs >= limits.sm_count or found["VARIANT"] == "vectors":
+    programs, by_threads = tile_count(problem, found) * int(str(found["SPLIT_K"])), found["VARIANT"] == "vectors"
+    if problem["K"] < settings.least_k or programs >= limits.sm_count:
         return found
     cut = [(int(str(config["SPLIT_K"])), config) for config in _slices(problem, limits, settings)]
     if not cut:
         return found
     least = 2
-    if not on_tensor_cores(problem) and problem["K"] >= settings.exact_k:
+    if not by_threads and not on_tensor_cores(problem) and problem["K"] >= settings.exact_k:
         least = min(max(slices for slices, _ in cut), problem["K"] // settings.exact_slice)
     costs = [(cost(problem, config, limits), config) for slices, config in cut if slices >= least]
     us, fastest = min(costs, key=itemgetter(0))
     has_few_rows = min(problem["M"], problem["N"]) <= settings.few_rows
-    gain = settings.few_rows_gain if has_few_rows else settings.gain
+    gain = settings.vectors_gain if by_threads else settings.few_rows_gain if has_few_rows else settings.gain
     return fastest if least > 2 or us * gain < cost(problem, found, limits) else found
 
 
@@ -76,11 +78,15 @@ _SLICES = tuple(int(str(slices)) for slices in VARIANTS["tiles"]["SPLIT_K"])
 
 
 def _slices(problem: Problem, limits: Limits, settings: FewTilesSettings) -> Iterator[Mapping[str, Value]]:
-    """Yield feasible slices of tiles that fill half of the card or more, each with the most stages that fit."""
+    """Yield feasible slices of tiles that fill half of the card or more, each with the most stages that fit.
+
+    Of tiles too few for that, the most slices are yielded.
+    """
     for block_m, block_n in product(settings.sides, settings.sides):
         tiles = tile_count(problem, {"BLOCK_M": block_m, "BLOCK_N": block_n})
+        enough = min(limits.sm_count, 2 * tiles * _SLICES[-1] - 1)
         for slices in _SLICES[1:]:
-            if not limits.sm_count < 2 * tiles * slices <= 2 * settings.programs * limits.sm_count:
+            if not enough < 2 * tiles * slices <= 2 * settings.programs * limits.sm_count:
                 continue
             for block_k in settings.depths:
                 tile: dict[str, Value] = {**PLAIN, "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k}

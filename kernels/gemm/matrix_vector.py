@@ -18,8 +18,8 @@ class MatrixVectorSettings:
     least_k: int = 1024
     """K from which a program reads it in several steps."""
     short_k: tuple[int, int] = (33, 65)
-    """Fewest elements along K of a short K: for one vector, and for several, which tensor cores multiply as fast. Up to
-    32, a step of 64, the shortest, is mostly beyond the end."""
+    """Smallest K that counts as short: for one vector, and for two to four. Below, tensor cores are as fast, and a step
+    of 64, the shortest, is mostly empty."""
     programs: int = 3
     """Programs of 16 rows for each multiprocessor, beyond which tensor cores are faster for three or four vectors."""
     small_matrix: int = 2**20
@@ -29,7 +29,7 @@ class MatrixVectorSettings:
     short_programs: tuple[int, int] = (4, 10)
     """Programs for each multiprocessor, below which they have fewer rows, and beyond which they have more."""
     thread_elements: tuple[int, int] = (8, 128)
-    """Fewest and most elements of the matrix for each thread, of 2 bytes: one access of 16 bytes, and 16."""
+    """Fewest and most 16-bit elements of the matrix for each thread: one access of 16 bytes, and 16."""
     most_rows: int = 64
     """Most rows of a program."""
     held_elements: int = 2048
@@ -48,13 +48,14 @@ def is_matrix_vector(problem: Problem) -> bool:
 def long_vectors(problem: Problem, limits: Limits) -> Iterator[Mapping[str, Value]]:
     """Yield the config of vectors with a long K, unless tensor cores are faster.
 
-    Those take 0.78 to 1.0 times as long for three or four vectors, and more rows than run at once in programs of 16.
+    For three or four vectors those take 0.78 to 1.0 times as long if there are more programs of 16 rows than run at
+    once.
 
-    A matrix that lies along K is read by one row for each program, in steps of 8 or 4 KB if they divide it, else by one
-    row or two in steps of 2 KB; for more vectors, programs take as many rows and a shorter step of each. A matrix that
-    lies across K is read 128 bytes of a row at once, by programs of 16 warps. With more than two such programs for each
-    multiprocessor, smaller programs share it. While there is less than one for every second multiprocessor, programs
-    read half as much of a row.
+    A matrix that lies along K is read by one row for each program, in steps of 4,096 or 2,048 elements if they divide
+    it, else by one row or two in steps of 1,024; for more vectors, programs take as many rows and a shorter step of
+    each. A matrix that lies across K is read 128 bytes of a row at once, by programs of 16 warps. With more than two
+    such programs for each multiprocessor, smaller programs share it. While there is less than one for every second
+    multiprocessor, programs read half as much of a row.
     """
     M, N, K = problem.sizes
     if not is_matrix_vector(problem) or SETTINGS.least_k > K:
@@ -70,14 +71,14 @@ def long_vectors(problem: Problem, limits: Limits) -> Iterator[Mapping[str, Valu
         yield _config(problem, vectors, rows, depth, warps)
         return
     columns = 128 // size
-    is_small = cdiv(long, columns) > 2 * limits.sm_count
+    are_many = cdiv(long, columns) > 2 * limits.sm_count
     while 2 * cdiv(long, columns) < limits.sm_count and columns * size > 32:
         columns //= 2
-    yield _config(problem, vectors, columns, 128 if is_small else 512, 4 if is_small else 16)
+    yield _config(problem, vectors, columns, 128 if are_many else 512, 4 if are_many else 16)
 
 
 def short_vectors(problem: Problem, limits: Limits) -> Iterator[Mapping[str, Value]]:
-    """Yield the config of 16-bit vectors with a short K, which a program reads at once.
+    """Yield the config of 16-bit vectors with a short K, which a program reads at once if the matrix lies along it.
 
     A small matrix is read once for each vector, so that there are more programs. A larger one must be read in accesses
     of 16 bytes if it lies along K. Odd rows of the matrix have rules of their own.

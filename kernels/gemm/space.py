@@ -23,13 +23,14 @@ from tuner.kernels.shared.tiling import (
     fills_one_wave,
     has_steps,
     little_left,
+    on_wgmma,
     slices_fill,
     stage_bytes,
     suits,
     threads_can,
     tile_count,
 )
-from tuner.kernels.spec import Limits, Problem, Value, itemsize
+from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize
 
 
 def precision(problem: Problem) -> Value:
@@ -111,7 +112,7 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "STORES": (1,),
         **IN_STEP,
         **AS_IT_LIES,
-        "num_stages": (1,),  # what goes by shared memory cannot say that it is read once
+        "num_stages": (1,),  # asynchronous copies to shared memory drop the hint `evict_first`
     },
 }
 """Choices of each variant; a knob that is missing has all its choices."""
@@ -138,8 +139,12 @@ def copies_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> b
 
 
 def offsets_fit(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
-    """Return whether steps along K are 32-bit offsets. (M and N use 64-bit offsets.)"""
-    return bool(config["BLOCK_K"] * _longest_stride(problem, config) < 2**31)
+    """Return whether steps along K are 32-bit offsets, and their number times that of slices is one.
+
+    M and N use 64-bit offsets.
+    """
+    steps = cdiv(problem["K"], config["BLOCK_K"]) * config["SPLIT_K"]
+    return bool(config["BLOCK_K"] * _longest_stride(problem, config) < 2**31 and steps < 2**31)
 
 
 def has_choices(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
@@ -164,8 +169,7 @@ def tiles_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bo
     """Return whether the kernel that reads through pointers can run a config."""
     # Hopper's wgmma reads its operands from shared memory, so the step in use stays there beside those in flight;
     # older instructions copy it to registers first and need one buffer less.
-    wgmma = limits.capability[0] == 9 and config["BLOCK_M"] >= 64 and config["num_warps"] >= 4
-    buffers = config["num_stages"] - (0 if wgmma else 1)
+    buffers = config["num_stages"] - (0 if on_wgmma(config["BLOCK_M"], config["num_warps"], limits) else 1)
     return (
         (not config["ALIGN"] or (on_tensor_cores(problem) and len(aligned_first(problem, config)) > 0))
         and accumulators_fit(problem, config, limits)

@@ -1,4 +1,4 @@
-"""Default config of products with many rows, few columns and a short K.
+"""Default config of products with many rows, few columns and a short K, unless the estimate favours warps with roles.
 
 A program has few steps, so it mostly waits for its first loads. Small tiles with few steps in flight leave room for
 other programs meanwhile.
@@ -26,7 +26,9 @@ class TallSettings:
     k: int = 320
     """Largest K."""
     across_k: int = 160
-    """Largest K if rows of a lie across it. Rows along K are read in steps of 64 bytes up to this K."""
+    """Largest K if rows of a lie across it."""
+    shallow_k: int = 160
+    """Largest K of which aligned rows are read in steps of 64 bytes."""
     deep_programs: float = 1.7
     """Tiles of 64 rows for each multiprocessor from which unaligned rows are computed in them, not in tiles of 32."""
 
@@ -35,7 +37,10 @@ SETTINGS = TallSettings()
 
 
 def is_tall(problem: Problem) -> bool:
-    """Return whether a 16-bit product is tall. Rows of a that are loaded element by element have rules of their own."""
+    """Return whether a 16-bit product has many rows, few columns and a short K, in any layout but nn.
+
+    Rows of a that are loaded element by element have rules of their own.
+    """
     M, N, K = problem.sizes
     fewest, most = SETTINGS.columns
     a_is_t, b_is_t = transposed(problem)

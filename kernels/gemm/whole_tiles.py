@@ -29,9 +29,9 @@ class WholeTilesSettings:
     most_k: int = 2048
     """Largest K: the error of the estimate is a fixed time of each launch."""
     lead_us: float = 0.45
-    """Time in us that is taken off the estimate of `tiles`, beside that of other variants. Ten of 15 products of 17
-    to 58 rows and a K of 256 to 1,536 were faster by 2 to 20 % in tiles than in the config of the least estimate (H200,
-    2026-12-01)."""
+    """Time in us that is subtracted from the estimate of `tiles` to compare it with other variants. Ten of 15 products
+    of 17 to 58 rows and a K of 256 to 1,536 were faster by 2 to 20 % in tiles than in the config of the least estimate
+    (H200, 2026-12-01)."""
 
 
 SETTINGS = WholeTilesSettings()
@@ -40,7 +40,7 @@ SETTINGS = WholeTilesSettings()
 def of_whole_tiles(
     problem: Problem, found: Mapping[str, Value], limits: Limits, settings: WholeTilesSettings = SETTINGS
 ) -> Mapping[str, Value]:
-    """Return the whole tile with the least estimate if it is below that of the config found so far, else that."""
+    """Return the whole tile with the least estimate, less `lead_us`, if it is below that of `found`; else that."""
     narrow, wide = sorted((problem["M"], problem["N"]))
     fewest, most = settings.narrow
     is_asked = fewest <= narrow <= most and wide <= settings.wide and problem["K"] <= settings.most_k

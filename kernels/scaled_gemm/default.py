@@ -114,7 +114,8 @@ def by_rules(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     """
     M, N, _ = problem.sizes
     if min(M, N) < SETTINGS.fewest_rows:
-        return by_vectors(problem, limits) or few_rows(problem, limits)
+        vectors = by_vectors(problem, limits)
+        return vectors if vectors and valid(problem, vectors, limits) else few_rows(problem, limits)
     sums = "block" if problem["scales"] == "block" else problem["accumulate"]
     with_roles = SETTINGS.speeds_with_roles.get(sums, {}) if roles_can(problem, DEFAULTS, limits) else {}
     others = SETTINGS.without_roles[sums] if with_roles else 1.0

@@ -21,6 +21,7 @@ from tuner.kernels.shared.tiling import (
     accumulators_fit,
     fills_one_wave,
     has_steps,
+    on_wgmma,
     slices_fill,
     stage_bytes,
     suits,
@@ -214,8 +215,8 @@ def steps_in_registers(config: Mapping[str, Any], limits: Limits) -> int:
 
 
 def wgmma(config: Mapping[str, Any], limits: Limits) -> bool:
-    """Return whether Hopper's wgmma multiplies: it takes four warps, and 64 rows of the left factor."""
-    return limits.capability[0] == 9 and max(config["BLOCK_M"], config["BLOCK_N"]) >= 64 and config["num_warps"] >= 4
+    """Return whether Hopper's wgmma multiplies; the longer side of a tile is the left factor's."""
+    return on_wgmma(max(config["BLOCK_M"], config["BLOCK_N"]), config["num_warps"], limits)
 
 
 def sums_fit(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from tuner.kernels.shared.overlapped import overlapped
 from tuner.kernels.shared.roles import Roles, walked_together
-from tuner.kernels.shared.tiling import ALIGNED_BYTES
+from tuner.kernels.shared.tiling import ALIGNED_BYTES, on_wgmma
 from tuner.kernels.spec import Cost, Limits, cdiv
 
 
@@ -205,7 +205,7 @@ class _Estimate:
         self._tiles = cdiv(M, self._m) * cdiv(N, self._n)
         self._sliced, self._slices = way.sliced, way.slices
         self._steps = cdiv(K, self._k)
-        self._wgmma = limits.capability[0] == 9 and self._left[0] >= 64 and self._warps >= 4 and not way.vectors
+        self._wgmma = on_wgmma(self._left[0], self._warps, limits) and not way.vectors
         self._held = way.programs if self._stays else self._programs_held()
 
     def cost(self) -> Cost:

@@ -39,8 +39,8 @@ def wrapped(first, size, BLOCK: tl.constexpr, VEC: tl.constexpr):
     """Return the indices of a tile's BLOCK rows (or columns), as 64 bits: one matrix may hold more than 2^31 elements.
 
     Those past the end, rounded up to a multiple of VEC, wrap around: their loads stay in bounds without a mask, and are
-    not stored. A remainder hides from the compiler that neighbours are contiguous, by which it chooses the elements
-    that lanes of a warp load.
+    not stored. VEC keeps an access from crossing the end. The compiler cannot see past `%` that neighbours are
+    contiguous, and would give each lane another row; `max_contiguous` states it.
     """
     return tl.max_contiguous((first + tl.arange(0, BLOCK)) % multiple_up(size, VEC), BLOCK).to(tl.int64)
 

@@ -29,7 +29,7 @@ LINE_BYTES = 128
 ALIGNED_BYTES = 16
 """Alignment of addresses and rows that the copy engine needs, in bytes: the most that a thread loads at once."""
 DERIVED_MULTIPLE = 16
-"""Multiple of which Triton knows by itself whether an argument is one."""
+"""Triton compiles an integer argument with the fact whether this number divides it."""
 
 
 def tile_count(problem: Problem, config: Mapping[str, Any]) -> int:
@@ -40,6 +40,11 @@ def tile_count(problem: Problem, config: Mapping[str, Any]) -> int:
 def stage_bytes(problem: Problem, config: Mapping[str, Any]) -> int:
     """Return the bytes of shared memory that the tiles of a and b take in one step along K."""
     return (config["BLOCK_M"] + config["BLOCK_N"]) * config["BLOCK_K"] * itemsize(problem.dtype)
+
+
+def on_wgmma(rows: int, warps: int, limits: Limits) -> bool:
+    """Return whether Hopper's wgmma multiplies: it takes 64 rows of the left factor, and four warps."""
+    return limits.capability[0] == 9 and rows >= 64 and warps >= 4
 
 
 def describable(matrix: Any, is_t: bool = False) -> bool:
@@ -54,7 +59,7 @@ def describable(matrix: Any, is_t: bool = False) -> bool:
 
 
 def vector_elements(matrix: Any, is_t: bool = False) -> int:
-    """Return the elements of a vector that one access takes, up to 16 bytes: rows begin and end at multiples of it."""
+    """Return the elements of one access: the most, up to 16 bytes, that divide the length and the stride of a row."""
     inner, outer = (0, 1) if is_t else (1, 0)
     if matrix.stride(inner) != 1:
         return 1

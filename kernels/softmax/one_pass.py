@@ -14,7 +14,7 @@ def softmax_one_pass(
 ):
     """Read, reduce and write rows of one block each without leaving the registers.
 
-    Rows are multiples of ALIGN elements long and apart, which are inside or outside together, and one access.
+    ALIGN divides the length and the strides of rows, so that as many elements are one access, and masked together.
     """
     N, stride_x, stride_out = multiple(N, ALIGN), multiple(stride_x, ALIGN), multiple(stride_out, ALIGN)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)

@@ -444,6 +444,16 @@ def test_columns_of_b_that_lie_along_k_may_be_any_number() -> None:
     assert max(int(config["BLOCK_K"]) for config in feasible(KERNEL, problem(M=2, N=2**24, K=4096), H200.limits)) == 64
 
 
+def test_steps_of_all_slices_are_counted_in_32_bits() -> None:
+    asked = problem(M=16, N=16, K=2**30 + 64, layout="nt")
+    deep, shallow = (
+        dict(KERNEL.default(asked, H200.limits)) | {"BLOCK_K": depth, "num_stages": 2} for depth in (64, 32)
+    )
+    assert deep["SPLIT_K"] == 64
+    assert KERNEL.valid(asked, deep, H200.limits)
+    assert not KERNEL.valid(asked, shallow, H200.limits)
+
+
 def test_sums_in_fp32_stray_with_their_length_and_shorter_types_do_not() -> None:
     """A sum in parts, as in cuBLAS, strays by 1.7e-7; a running sum by 9.8e-7 (33 x 48 x 1032, an H200)."""
     asked = problem(M=33, N=48, K=1032, dtype="fp32")

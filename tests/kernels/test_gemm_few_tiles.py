@@ -18,6 +18,7 @@ from tuner.kernels.gemm.space import reads_elements
 from tuner.kernels.gemm.tall import tall
 from tuner.kernels.shared.tiling import tile_count
 from tuner.kernels.spec import cdiv
+from tuner.records import Device
 
 
 def programs(values: dict[str, object]) -> int:
@@ -111,6 +112,21 @@ def test_many_rows_with_few_columns_and_a_short_k_are_computed_in_small_tiles(
 def test_small_tiles_of_tall_products_are_feasible_for_any_short_k(N: int, K: int) -> None:
     asked = problem(M=10_000, N=N, K=K, layout="nt")
     assert [KERNEL.valid(asked, config, H200.limits) for config in tall(asked, H200.limits)] == [True]
+
+
+@pytest.mark.parametrize("card", [A100, H200], ids=lambda card: card.id)
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+@pytest.mark.parametrize(("M", "N"), [(16, 16), (3, 3), (1, 1)])
+def test_one_tile_is_cut_in_the_most_slices(M: int, N: int, dtype: str, card: Device) -> None:
+    """64 slices are less than half of 132 multiprocessors."""
+    assert KERNEL.default(problem(M=M, N=N, K=2**20, layout="nt", dtype=dtype), card.limits)["SPLIT_K"] == 64
+
+
+def test_vectors_of_few_programs_are_cut_for_a_large_gain() -> None:
+    """By the estimate, which is up to 1.5 times too long for vectors: 159 us and 8, 42 and 7; then 3.5 and 6."""
+    assert KERNEL.default(problem(M=1, N=64, K=65536), H200.limits)["SPLIT_K"] == 32
+    assert KERNEL.default(problem(M=1, N=128, K=16384), H200.limits)["SPLIT_K"] == 16
+    assert KERNEL.default(problem(M=1, N=100, K=4096, layout="nt"), H200.limits)["VARIANT"] == "vectors"
 
 
 def test_few_rows_are_cut_only_for_a_large_gain() -> None:

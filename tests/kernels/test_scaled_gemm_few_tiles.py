@@ -182,3 +182,9 @@ def test_configs_of_vectors_of_any_length_are_feasible(K: int) -> None:
             assert found is None or KERNEL.valid(asked, found, card.limits), (card.id, asked.text, found)
         assert by_vectors(problem(M=M, N=N, K=K, scales="block"), H200.limits) is None
     assert K < 1024 or by_vectors(problem(M=1, N=4096, K=K), H200.limits)
+
+
+@pytest.mark.parametrize("K", [513, 1024, 4096, 8193])
+def test_one_element_has_a_feasible_default(K: int) -> None:
+    asked = problem(M=1, N=1, K=K)
+    assert KERNEL.valid(asked, KERNEL.default(asked, H200.limits), H200.limits)

@@ -124,6 +124,8 @@ class TestOfTensors:
         at_most, longer = (torch.empty(8, N, device="meta") for N in (LONGEST_ROW, LONGEST_ROW + 1))
         assert gemm_call.accepts("b", at_most)
         assert not gemm_call.accepts("b", longer)
+        assert gemm_call.accepts("a", at_most.t())
+        assert not gemm_call.accepts("a", longer.t())
         copy = gemm_call.laid_out("b", longer)
         assert gemm_call.accepts("b", copy)
         tensors = {"a": torch.empty(1, 8), "b": copy, "out": torch.empty(1, LONGEST_ROW + 1, device="meta")}
