@@ -83,10 +83,10 @@ class Coefficients:
 
     Fitted by `benchmarks/gemm_estimate.py` to the eight recorded spaces of an NVIDIA H200 (2026-11-28) and to 754
     configs of 38 other problems on one (2026-11-30), most with roles; Triton 3.6.0. Times of a launch and of joined
-    slices, and loads of less than 16 bytes, are fitted to 154 searches of drawn problems (2026-11-30); all times are
-    those in a graph. None has 8-bit factors: only `promoted_cycles` and `scaled_cycles` are fitted to such products,
-    and the rest follows from the card. Rates of products are relative to the nominal peak at `mhz`; short products run
-    at a higher clock.
+    slices, and loads of less than 16 bytes, are fitted to 154 searches of drawn problems, and eleven of products,
+    loads, copies and joining to 230 (2026-11-30); all times are those in a graph. None has 8-bit factors: only
+    `promoted_cycles` and `scaled_cycles` are fitted to such products, and the rest follows from the card. Rates of
+    products are relative to the nominal peak at `mhz`; short products run at a higher clock.
     """
 
     mhz: float = 1755.0
