@@ -62,6 +62,15 @@ def test_a_dry_run_means_the_card_that_would_be_replayed(tuner: Invoked, more: t
     assert tuner.json("search", "softmax", "--M", "8192,4096", *more, "--dry-run")["device"] == "nvidia-h200"
 
 
+def test_a_dry_run_says_that_the_command_replays(tuner: Invoked) -> None:
+    command = ("search", "softmax", "--M", "8192", "--dry-run")
+    line = "There is no GPU here: without --dry-run, recorded measurements and their answers are replayed."
+    assert tuner(*command).stdout.splitlines()[-1] == line
+    assert line not in tuner(*command, "--device", "nvidia-h200").stdout
+    assert tuner.json(*command)["replays"]
+    assert not tuner.json(*command, "--device", "nvidia-h200")["replays"]
+
+
 def test_one_recorded_problem_of_a_suite_is_not_promised_what_replay_refuses(tuner: Invoked) -> None:
     command = ("search", "softmax", "--M", "8192,17", "--trials", "2")
     left_out = "1 of 2 was not recorded and is left out"

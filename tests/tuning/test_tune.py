@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -90,6 +91,10 @@ class TestOneProblem:
         with_store.close()
         assert stored.answer == answer
         assert stored.provenance.recorded == "softmax-8192x8192-fp32-nvidia-h200"
+        assert re.fullmatch(
+            rf"<Answer {answer.problem.text}: {answer.kind}, [\d.]+ us, [\d.]+ x default; {answer.config.text}>",
+            repr(answer),
+        )
 
     def test_a_stored_answer_is_returned_without_a_search(self, db: Path) -> None:
         first, events = tune("softmax", SOFTMAX, store=db, effort="quick"), Recorder()
@@ -189,6 +194,8 @@ class TestSeveralProblems:
         assert square.answer is not None
         assert (wide.problem["N"], square.problem["N"]) == (65536, 8192)
         assert (missing.answer, missing.error) == (None, "there is no GPU here, and it was not recorded")
+        assert repr(missing) == f"<Tuned {missing.problem.text}: {missing.error}>"
+        assert re.fullmatch(rf"<Tuned {re.escape(repr(square.answer))}, [\d.]+ x torch>", repr(square))
         assert [name for name in events.names if name.startswith("tuned")] == ["tuned 1 of 2", "tuned 2 of 2"]
 
     def test_a_problem_that_is_given_twice_is_searched_once_and_has_two_outcomes(self, db: Path) -> None:
@@ -203,6 +210,9 @@ class TestSeveralProblems:
         assert isinstance(found, JointAnswer)
         assert found.speed == pytest.approx(min(share.speed for share in found.shares))
         assert [share.row.problem["N"] for share in found.shares] == [8192, 65536]
+        assert repr(found) == (
+            f"<JointAnswer softmax: worst {found.speed:.3f} x default over 2 problems; {found.config.text}>"
+        )
         store = Store.open(db)
         assert store.answers() == []
         store.close()

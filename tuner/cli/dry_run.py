@@ -78,6 +78,8 @@ def print_plan(plan: Plan, verb: str) -> None:
         console.write(escape("unknown: the kernel's code is needed to count them: pip install 'triton-tuner[gpu]'"))
     for_all = f"feasible for all {len(plan.problems)}: {_size_text(plan.common)}; " if plan.joint else ""
     console.write(f"{for_all}about {plan.seconds:,.0f} s on {plan.card.name}: {plan.basis}")
+    if plan.replays:
+        console.write("There is no GPU here: without --dry-run, recorded measurements and their answers are replayed.")
     for line in plan.lacking:
         console.write(f"[red]{escape(line)}[/]")
 

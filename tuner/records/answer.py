@@ -62,7 +62,7 @@ class Evidence:
     launches: int = field(default=0, metadata=stated("Number of launches whose outputs were compared."))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Answer:
     """The config that a search found for one problem, with its evidence.
 
@@ -114,6 +114,12 @@ class Answer:
     )
     flops: int = field(default=0, metadata=stated("Operations that the problem needs.", served=False))
     bytes: int = field(default=0, metadata=stated("Bytes that the problem moves at least.", served=False))
+
+    def __repr__(self) -> str:
+        """Return problem, kind, latency, speedup and config: the value of a cell in a notebook."""
+        known = [] if self.latency_us is None else [f"{self.latency_us:.2f} us"]
+        known += [] if self.speedup is None else [f"{self.speedup:.3f} x default"]
+        return f"<{type(self).__name__} {self.problem.text}: {', '.join([self.kind, *known])}; {self.config.text}>"
 
     @property
     def tflops(self) -> float | None:

@@ -44,7 +44,7 @@ def loss(own: Rival) -> float:
     return 1 / own.speedup - 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class JointAnswer:
     """A joint config with its evidence. It is not stored as an answer: each problem is served its own."""
 
@@ -56,6 +56,13 @@ class JointAnswer:
     result: Result
     """The search; without a verdict it found no config, and `shares` is empty."""
     shares: tuple[Share, ...] = ()
+
+    def __repr__(self) -> str:
+        """Return the objective and the config: the value of a cell in a notebook."""
+        if self.result.verdict is None:
+            return f"<JointAnswer {self.name}: none found>"
+        speed = f"{self.objective} {self.speed:.3f} x default over {len(self.shares)} problems"
+        return f"<JointAnswer {self.name}: {speed}; {self.config.text}>"
 
     @property
     def verdict(self) -> Verdict:

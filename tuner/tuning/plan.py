@@ -139,6 +139,8 @@ class Plan:
     joint: bool
     common: int | None
     """Number of configs that are feasible for all problems, of a joint search; None if unknown."""
+    replays: bool = False
+    """True if the command itself replays recorded measurements: there is no GPU here, and no card was named."""
 
     @property
     def lacking(self) -> list[str]:
@@ -154,6 +156,7 @@ class Plan:
             "problems": self.name,
             "seconds": round(self.seconds, 1),
             "basis": self.basis,
+            "replays": self.replays,
             **({"feasible_for_all": self.common} if self.joint else {}),
             "rows": [plan.as_json() for plan in self.problems],
         }
@@ -195,7 +198,8 @@ def plan_search(
         plans = [plan.compared(compared, pace) for plan in plans]
     seconds = sum(plan.seconds for plan in plans) / max(1, len(gpus))
     seconds += pace.start_s if seconds else 0.0
-    return Plan(suite.name, card, tuple(plans), seconds, pace.basis, joint, shared)
+    replays = not gpus and device_id is None
+    return Plan(suite.name, card, tuple(plans), seconds, pace.basis, joint, shared, replays)
 
 
 def _card_elsewhere(suite: Suite, device_id: str | None, runs: Sequence[StoredRun]) -> Device:

@@ -16,7 +16,7 @@ from tuner.report.vendor import VendorSpeedup, vendor_speedup
 from tuner.search import Result
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Tuned:
     """The outcome for one problem: its answer, by a search or as it was stored; or an error."""
 
@@ -35,6 +35,13 @@ class Tuned:
     """Outcome and error of the default, if it is not feasible or failed."""
     elsewhere: bool = False
     """True if another machine searched it, as a task of a fleet; the search itself is not here."""
+
+    def __repr__(self) -> str:
+        """Return the answer and its speed-up over the vendor, or the error: the value of a cell in a notebook."""
+        if self.answer is None:
+            return f"<Tuned {self.problem.text}: {self.error or 'interrupted'}>"
+        beside = "" if self.vendor is None else f", {self.vendor.ratio:.3f} x {self.vendor.name}"
+        return f"<Tuned {self.answer!r}{beside}>"
 
     @staticmethod
     def of(store: Store, found: LookupResult, result: Result | None = None) -> Tuned:
