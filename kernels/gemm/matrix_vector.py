@@ -41,7 +41,7 @@ SETTINGS = MatrixVectorSettings()
 
 def is_matrix_vector(problem: Problem) -> bool:
     """Return whether there is one vector, or up to four and the matrix lies along K, and tf32 is not asked for."""
-    most = 4 if _lies_along_k(problem) else 1
+    most = 4 if lies_along_k(problem) else 1
     return min(problem["M"], problem["N"]) <= most and precision(problem) == "ieee"
 
 
@@ -64,17 +64,17 @@ def long_vectors(problem: Problem, limits: Limits) -> Iterator[Mapping[str, Valu
     many_rows = M <= N and cdiv(N, 16) > SETTINGS.programs * limits.sm_count
     if vectors == 4 and many_rows and on_tensor_cores(problem) and not unaligned(problem):
         return
-    if _lies_along_k(problem):
+    if lies_along_k(problem):
         step = next(step for step in (4096, 2048, 1024, 512) if K % step == 0 or step == 512)
         alone = (1, step, step // 512) if step >= 2048 else (1 if long < 16 * limits.sm_count else 2, 1024, 2)
         rows, depth, warps = {1: alone, 2: (2, min(step, 2048), 2), 4: (4, 512, 2)}[vectors]
-        yield _config(problem, vectors, rows, depth, warps)
+        yield config_of(problem, vectors, rows, depth, warps)
         return
     columns = 128 // size
     are_many = cdiv(long, columns) > 2 * limits.sm_count
     while 2 * cdiv(long, columns) < limits.sm_count and columns * size > 32:
         columns //= 2
-    yield _config(problem, vectors, columns, 128 if are_many else 512, 4 if are_many else 16)
+    yield config_of(problem, vectors, columns, 128 if are_many else 512, 4 if are_many else 16)
 
 
 def short_vectors(problem: Problem, limits: Limits) -> Iterator[Mapping[str, Value]]:
@@ -85,7 +85,7 @@ def short_vectors(problem: Problem, limits: Limits) -> Iterator[Mapping[str, Val
     """
     M, N, K = problem.sizes
     rows, vectors, depth = max(M, N), min(M, N), max(64, next_power_of_2(K))
-    along_k, is_small = _lies_along_k(problem), rows * K <= SETTINGS.small_matrix
+    along_k, is_small = lies_along_k(problem), rows * K <= SETTINGS.small_matrix
     at_once = elements_per_access(problem, "b" if M <= N else "a")
     is_short = SETTINGS.short_k[vectors > 1] <= K < SETTINGS.least_k and itemsize(problem.dtype) == 2
     if not is_matrix_vector(problem) or not is_short or at_once == 1:
@@ -93,16 +93,16 @@ def short_vectors(problem: Problem, limits: Limits) -> Iterator[Mapping[str, Val
     if not along_k:
         columns = 32 if 2 * cdiv(rows, 32) >= limits.sm_count else 16
         depth = depth if depth <= 512 or columns == 16 else 256
-        yield _config(problem, vectors, columns, depth, 2 if depth <= 128 else 4)
+        yield config_of(problem, vectors, columns, depth, 2 if depth <= 128 else 4)
     elif not is_small and at_once * 2 < ALIGNED_BYTES:
         return
     elif vectors == 1:
         count = _rows_at_once(rows, depth, limits)
-        yield _config(problem, vectors, count, depth, 2 if count * depth <= 1024 else 4)
+        yield config_of(problem, vectors, count, depth, 2 if count * depth <= 1024 else 4)
     elif is_small:
-        yield _config(problem, 1, 4, depth, 2 if depth <= 256 else 4)
+        yield config_of(problem, 1, 4, depth, 2 if depth <= 256 else 4)
     elif next_power_of_2(vectors) * depth <= SETTINGS.held_elements:
-        yield _config(problem, vectors, 4, depth, 2)
+        yield config_of(problem, vectors, 4, depth, 2)
 
 
 def _rows_at_once(rows: int, depth: int, limits: Limits) -> int:
@@ -122,13 +122,13 @@ def _fewest(depth: int, warps: int, limits: Limits) -> int:
     return cdiv(SETTINGS.thread_elements[0] * warps * limits.warp_size, depth)
 
 
-def _lies_along_k(problem: Problem) -> bool:
+def lies_along_k(problem: Problem) -> bool:
     """Return whether rows of the matrix, the larger factor, lie along K."""
     a_is_t, b_is_t = transposed(problem)
     return b_is_t if problem["M"] <= problem["N"] else not a_is_t
 
 
-def _config(problem: Problem, vectors: int, rows: int, depth: int, warps: int) -> Mapping[str, Value]:
+def config_of(problem: Problem, vectors: int, rows: int, depth: int, warps: int) -> Mapping[str, Value]:
     """Return the config of programs with a number of vectors, and of rows (or columns) of the matrix."""
     few, many = ("BLOCK_M", "BLOCK_N") if problem["M"] <= problem["N"] else ("BLOCK_N", "BLOCK_M")
     tile = {few: next_power_of_2(vectors), many: rows, "BLOCK_K": depth}

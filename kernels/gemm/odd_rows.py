@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from tuner.kernels.gemm.matrix_vector import config_of, lies_along_k
 from tuner.kernels.gemm.space import PLAIN, is_described, reads_elements
-from tuner.kernels.shared.product_rows import transposed
 from tuner.kernels.shared.tiling import rows_walked
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, next_power_of_2
 
@@ -35,6 +35,8 @@ class OddRowsSettings:
     """Elements along K of a step."""
     slice_k: int = 1024
     """Fewest elements along K of a slice."""
+    short_k: int = 1024
+    """K below which one vector reads all of it at once, and tiles are halved while they are few."""
     waves: int = 2
     """Tiles and slices for each multiprocessor, beyond which K is not cut."""
     vectors: tuple[int, int, int] = (16, 128, 4)
@@ -70,10 +72,8 @@ def _by_vectors(problem: Problem, limits: Limits) -> Iterator[Mapping[str, Value
     """
     M, N, K = problem.sizes
     vectors = next_power_of_2(min(M, N))
-    a_is_t, b_is_t = transposed(problem)
-    few, many, along = ("BLOCK_M", "BLOCK_N", b_is_t) if M <= N else ("BLOCK_N", "BLOCK_M", not a_is_t)
-    is_short = SETTINGS.slice_k > K
-    if vectors > (1 if is_short else SETTINGS.most_vectors) or (is_short and not along):
+    is_short = SETTINGS.short_k > K
+    if vectors > (1 if is_short else SETTINGS.most_vectors) or (is_short and not lies_along_k(problem)):
         return
     rows, block_k, warps = SETTINGS.vectors
     choices: tuple[int, ...] = (rows,)
@@ -82,17 +82,8 @@ def _by_vectors(problem: Problem, limits: Limits) -> Iterator[Mapping[str, Value
         choices = (fewest, most) if cdiv(max(M, N), fewest) <= 4 * limits.sm_count else (most,)
         block_k = max(64, next_power_of_2(K))
     for rows in choices:
-        if rows * block_k < SETTINGS.thread_elements * warps * limits.warp_size:
-            continue
-        yield {
-            **PLAIN,
-            few: vectors,
-            many: rows,
-            "BLOCK_K": block_k,
-            "VARIANT": "vectors",
-            "num_warps": warps,
-            "num_stages": 1,
-        }
+        if rows * block_k >= SETTINGS.thread_elements * warps * limits.warp_size:
+            yield config_of(problem, vectors, rows, block_k, warps)
 
 
 def _by_tiles(problem: Problem, limits: Limits) -> Mapping[str, Value]:
@@ -104,7 +95,7 @@ def _by_tiles(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     block_m, block_n = (max(16, min(next_power_of_2(size), block)) for size, block in ((M, block_m), (N, block_n)))
     fewest_warps = 2
     tiles, slices = cdiv(M, block_m) * cdiv(N, block_n), 1
-    while SETTINGS.slice_k > K and 2 * tiles <= limits.sm_count and max(block_m, block_n) > SETTINGS.least_side:
+    while SETTINGS.short_k > K and 2 * tiles <= limits.sm_count and max(block_m, block_n) > SETTINGS.least_side:
         block_m, block_n = (block_m // 2, block_n) if block_m >= block_n else (block_m, block_n // 2)
         tiles, fewest_warps = cdiv(M, block_m) * cdiv(N, block_n), SETTINGS.least_warps
     while tiles <= limits.sm_count and slices * tiles < most and slices * SETTINGS.slice_k <= K and slices < 4:
