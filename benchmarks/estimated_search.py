@@ -28,7 +28,7 @@ from gemm_estimate import Measured, fitted, of_spaces
 
 from tuner import catalog, recorded
 from tuner.kernels.gemm.estimate import estimate
-from tuner.kernels.shared.product_estimate import Coefficients
+from tuner.kernels.shared.product_coefficients import Coefficients
 from tuner.kernels.spec import Config
 from tuner.search import Budget
 from tuner.search.loop import LOOP, AskMeasureTell

@@ -37,7 +37,7 @@ from tuner import catalog, recorded
 from tuner.db.store import Store
 from tuner.kernels.gemm.default import default
 from tuner.kernels.gemm.estimate import estimate
-from tuner.kernels.shared.product_estimate import COEFFICIENTS, Coefficients
+from tuner.kernels.shared.product_coefficients import COEFFICIENTS, Coefficients
 from tuner.kernels.spec import Config, Limits, Problem, Signature
 from tuner.records import POLICIES, Measurement, Policy
 

@@ -18,6 +18,17 @@ from tuner.kernels.sizes import SizeLimit
 from tuner.kernels.values import UNSET, Unset, Value, as_choice, canonical_text, is_value
 
 
+class MissingSize(UsageError):
+    """A problem states no size for a dim without a default."""
+
+    def __init__(self, op: str, dim: str) -> None:
+        super().__init__(op, dim)
+        self.op, self.dim = op, dim
+
+    def __str__(self) -> str:
+        return f"{self.op} needs {self.dim}; give {self.dim}=SIZE"
+
+
 @dataclass(frozen=True)
 class Signature:
     """The problems and configs of an op: plain data, stored with each search.
@@ -203,7 +214,7 @@ class Signature:
 
     def _default_size(self, dim: Dim, sizes: dict[str, int]) -> int:
         if dim.default is None:
-            raise UsageError(f"{self.op} needs {dim.name}; give {dim.name}=SIZE")
+            raise MissingSize(self.op, dim.name)
         return sizes[dim.default] if isinstance(dim.default, str) else dim.default
 
     def _size(self, name: str, given: object) -> int:

@@ -25,7 +25,9 @@ from tuner.kernels.conv2d.layer import (
 )
 from tuner.kernels.conv2d.patches import count
 from tuner.kernels.conv2d.space import AS_PRODUCTS, as_product, patch_of, tile_count
-from tuner.kernels.shared.product_estimate import COEFFICIENTS, Coefficients, Way, estimated
+from tuner.kernels.shared.product_coefficients import COEFFICIENTS, Coefficients
+from tuner.kernels.shared.product_estimate import estimated
+from tuner.kernels.shared.product_way import Way
 from tuner.kernels.shared.roles import Roles
 from tuner.kernels.shared.roles_estimate import way_of_roles
 from tuner.kernels.shared.tiling import ALIGNED_BYTES

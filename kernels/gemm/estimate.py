@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from tuner.kernels.gemm.space import DESCRIBED, WITH_ROLES, sliced_tiles
-from tuner.kernels.shared.product_estimate import COEFFICIENTS, Coefficients, Way, estimated
+from tuner.kernels.shared.product_coefficients import COEFFICIENTS, Coefficients
+from tuner.kernels.shared.product_estimate import estimated
 from tuner.kernels.shared.product_rows import copies_of, loads_at_once, stores_at_once, transposed
+from tuner.kernels.shared.product_way import Way
 from tuner.kernels.shared.roles_estimate import way_of_roles
 from tuner.kernels.spec import Cost, Limits, Problem, itemsize
 

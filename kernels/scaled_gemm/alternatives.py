@@ -26,7 +26,7 @@ from tuner.kernels.shared.first_cost import (
     roles_margin,
     slices_margin,
 )
-from tuner.kernels.shared.product_estimate import COEFFICIENTS
+from tuner.kernels.shared.product_coefficients import COEFFICIENTS
 from tuner.kernels.shared.product_rows import unaligned
 from tuner.kernels.shared.roles import MOST_DEEP_COLUMNS, Roles, parts
 from tuner.kernels.spec import Limits, Problem, Value

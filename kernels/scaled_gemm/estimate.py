@@ -19,8 +19,10 @@ from tuner.kernels.scaled_gemm.space import (
     tile_of_roles,
 )
 from tuner.kernels.shared.overlapped import overlapped
-from tuner.kernels.shared.product_estimate import COEFFICIENTS, Coefficients, Way, estimated
+from tuner.kernels.shared.product_coefficients import COEFFICIENTS, Coefficients
+from tuner.kernels.shared.product_estimate import estimated
 from tuner.kernels.shared.product_rows import copies_of, loads_at_once, stores_at_once
+from tuner.kernels.shared.product_way import Way
 from tuner.kernels.shared.tiling import tile_count
 from tuner.kernels.spec import Cost, Limits, Problem, cdiv, itemsize
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tuner.kernels.shared.product_estimate import Way
 from tuner.kernels.shared.product_rows import copies_of, stores_at_once, transposed
+from tuner.kernels.shared.product_way import Way
 from tuner.kernels.shared.roles_space import staging_slots, tile_of_roles
 from tuner.kernels.shared.tiling import tile_count
 from tuner.kernels.spec import Limits, Problem, itemsize
