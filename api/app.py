@@ -25,7 +25,7 @@ from tuner.api.lists import lists
 from tuner.api.lookups import BestConfigRoute, Lookups, TableRoute, best_configs
 from tuner.api.metrics import Metrics
 from tuner.api.misses import Misses
-from tuner.api.pages.routes import pages
+from tuner.api.pages.routes import Pages, pages
 from tuner.api.pages.session import Sessions
 from tuner.api.pages.streams import when_stopped
 from tuner.api.past import past
@@ -90,7 +90,7 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,
     )
-    _add_error_handlers(app, metrics)
+    _add_error_handlers(app, metrics, shown)
     # To include the routers would make each of their routes twice.
     app.router.routes += [*lists(store, lookups, threads).routes, *past(store, lookups, threads).routes]
     _add_health(app, watcher, metrics, settings.max_age_s)
@@ -133,7 +133,7 @@ def _flush(misses: Misses, metrics: Metrics) -> None:
         _log.warning("the counts of missed queries are not written yet: %s", error)
 
 
-def _add_error_handlers(app: FastAPI, metrics: Metrics) -> None:
+def _add_error_handlers(app: FastAPI, metrics: Metrics, shown: Pages) -> None:
     @app.exception_handler(TunerError)
     async def refuse(request: Request, error: TunerError) -> Any:
         if isinstance(error, StoreError):
@@ -147,8 +147,16 @@ def _add_error_handlers(app: FastAPI, metrics: Metrics) -> None:
 
     @app.exception_handler(HTTPException)
     async def elsewhere(request: Request, error: HTTPException) -> Any:
+        if error.status_code == 404 and _wants_page(request):
+            return await shown.missing(request, 404, "there is no page at this address")
         here = "nothing is here; /docs lists what there is" if error.status_code == 404 else error.detail
         return refusal(here, error.status_code, error.headers)
+
+
+def _wants_page(request: Request) -> bool:
+    """Return whether a person asks: for HTML, or for an address below that of the pages."""
+    path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+    return path.startswith("/pages/") or "text/html" in request.headers.get("accept", "")
 
 
 def _describe(app: FastAPI, watcher: Watcher) -> None:

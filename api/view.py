@@ -51,7 +51,8 @@ class View:
     @cached_property
     def lookup(self) -> LookupService:
         """The lookup over these tables."""
-        return LookupService(self, device=self.own_device, refused=not_offered_now(self.in_use))
+        refused, signature_of = not_offered_now(self.in_use), self.signatures.get
+        return LookupService(self, device=self.own_device, refused=refused, signature_of=signature_of)
 
     def devices(self) -> list[str]:
         """Return the ids of the devices with answers, sorted."""

@@ -25,6 +25,7 @@ from tuner.api.pages.covered import (
     colours_of,
     parts_of,
     rows_of,
+    vendor_by_medians,
     vendor_of,
 )
 from tuner.api.pages.links import Links
@@ -36,6 +37,7 @@ from tuner.api.pages.tables import Column, in_table, table_page
 from tuner.api.query import parse_signatures
 from tuner.errors import UsageError
 from tuner.report.text import short
+from tuner.report.vendor import VendorSpeedup, vendor_speedup
 
 _ONLY = "only."
 """Prefix of the filters by dim, dtype or attribute in the query: `only.dtype=bf16`."""
@@ -48,6 +50,9 @@ class CoverageSettings:
 
     missed: int = 500
     """Missed problems of an op and card that are shown at most, the most frequent ones."""
+    paired: int = 500
+    """Number of problems up to which all are coloured and ordered by the vendor's speed over paired rounds, as they are
+    shown. With more it is by median latencies, since the rounds of an answer take 1 ms to read."""
     choices: int = 60
     """Values of a dim or attribute that a list offers; with more, it is a text field."""
 
@@ -103,8 +108,10 @@ def _values(site: Site, query: Query, links: Links, known: _Known, key: tuple[An
     query.only(*_NAMES, *(f"{_ONLY}{part.name}" for part in known.parts))
     op, device = key[:2]
     now, newest = datetime.now(UTC), today(site).newest
-    figures = Figures(site.store.roofline_limits, now)
-    colours = colours_of(figures, known.vendor)
+    speedups = site.of_view(("speedups",), dict[int, VendorSpeedup | None])
+    figures = Figures(site.store.roofline_limits, now, lambda stored: vendor_speedup(site.store, stored), speedups)
+    by_medians = vendor_by_medians if len(known.rows) > SETTINGS.paired else None
+    colours = colours_of(figures, known.vendor, by_medians)
     choice = _choice(query, known.parts, colours, op, device)
 
     def href(changed: Mapping[str, object]) -> str:
@@ -219,13 +226,14 @@ def _counts(rows: Sequence[Row]) -> list[tuple[State, int]]:
 
 
 def _columns(figures: Figures, colours: Mapping[str, Colour]) -> list[Column[Row]]:
-    vendor = colours["vendor"].label
+    vendor = colours["vendor"]
+    about = "Over paired rounds" if vendor.value == figures.vendor else "Over paired rounds; in order of the medians"
     return [
         Column("problem", "Problem", lambda row: (row.problem.sizes, row.problem.text)),
         Column("state", "State", lambda row: CONCERN[row.state]),
         Column("latency", "Latency", lambda row: row.latency_us, True),
         Column("gain", "Speed-up over default", lambda row: row.gain, True),
-        Column("vendor", vendor, lambda row: row.vendor, True, "By median latencies"),
+        Column("vendor", vendor.label, vendor.value, True, about),
         Column("roofline", "Share of roofline", figures.share, True, "Least possible latency, by the card's limits"),
         Column("age", "Age", figures.age_days, True),
         Column("asked", "Missed", lambda row: row.asked, True, "Number of lookups that found no answer of its own"),

@@ -15,7 +15,7 @@ from tuner.kernels.spec import Problem, Value
 from tuner.kernels.values import ordering
 from tuner.records import Device, RooflineLimits, StoredAnswer
 from tuner.report.explain import roofline_of
-from tuner.report.vendor import ratio_of_medians, vendor_label
+from tuner.report.vendor import VendorSpeedup, ratio_of_medians, vendor_label
 
 CONCERN: Mapping[State, int] = {state: place for place, state in enumerate(State)}
 """Place of each state, the one of most concern last."""
@@ -47,11 +47,6 @@ class Row:
     def gain(self) -> float | None:
         """Speed-up over the default."""
         return None if self.stored is None else self.stored.answer.speedup
-
-    @property
-    def vendor(self) -> float | None:
-        """Speed-up over the vendor, by median latencies."""
-        return None if self.stored is None else ratio_of_medians(self.stored.answer)
 
     @property
     def asked(self) -> int | None:
@@ -139,11 +134,29 @@ class Figures:
 
     Args:
         limits_of: Return the roofline limits of a card; None if they were not measured.
+        speedup_of: Return the speed-up of an answer over its vendor; None if this was not timed.
+        speedups: Results of `speedup_of` by the ids of answers, added to.
     """
 
-    def __init__(self, limits_of: Callable[[Device], RooflineLimits | None], now: datetime) -> None:
-        self._limits_of, self._now = limits_of, now
+    def __init__(
+        self,
+        limits_of: Callable[[Device], RooflineLimits | None],
+        now: datetime,
+        speedup_of: Callable[[StoredAnswer], VendorSpeedup | None] = lambda stored: None,
+        speedups: dict[int, VendorSpeedup | None] | None = None,
+    ) -> None:
+        self._limits_of, self._now, self._speedup_of = limits_of, now, speedup_of
         self._limits: dict[int, RooflineLimits | None] = {}
+        self._speedups = {} if speedups is None else speedups
+
+    def vendor(self, row: Row) -> float | None:
+        """Return the speed-up over the vendor, as the answer's own page has it; None if the vendor was not timed."""
+        if row.stored is None or row.stored.answer.vendor_latency_us is None:
+            return None
+        if row.stored.id not in self._speedups:
+            self._speedups[row.stored.id] = self._speedup_of(row.stored)
+        found = self._speedups[row.stored.id]
+        return None if found is None else found.ratio
 
     def share(self, row: Row) -> float | None:
         """Return the share of the roofline, at most about 1; None if it is not known."""
@@ -178,8 +191,15 @@ class Colour:
     scale: Callable[[Sequence[float]], ColourScale]
 
 
-def colours_of(figures: Figures, vendor: str) -> Mapping[str, Colour]:
-    """Return what cells may show, by name in the query."""
+def vendor_by_medians(row: Row) -> float | None:
+    """Return the speed-up over the vendor by median latencies, which takes no rounds from the store."""
+    return None if row.stored is None else ratio_of_medians(row.stored.answer)
+
+
+def colours_of(
+    figures: Figures, vendor: str, speedup: Callable[[Row], float | None] | None = None
+) -> Mapping[str, Colour]:
+    """Return what cells may show, by name in the query. `speedup`: that over the vendor, if not by the figures."""
     over = f"speed-up over {vendor}"
     found = (
         Colour(
@@ -188,7 +208,7 @@ def colours_of(figures: Figures, vendor: str) -> Mapping[str, Colour]:
             lambda row: row.gain,
             lambda values: around_one("speed-up over default", values),
         ),
-        Colour("vendor", f"Speed-up over {vendor}", lambda row: row.vendor, lambda values: around_one(over, values)),
+        Colour("vendor", f"Speed-up over {vendor}", speedup or figures.vendor, lambda values: around_one(over, values)),
         Colour("roofline", "Share of roofline", figures.share, lambda _: shares("share of roofline")),
         Colour("age", "Age", figures.age_days, lambda values: from_low_to_high("age", values, " days")),
     )

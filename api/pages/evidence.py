@@ -99,10 +99,8 @@ class Evidence:
         if self.explanation is None:
             return [], {}
         measured = [each.measurement for each in self.explanation.ladder if each.measurement is not None]
-        choices: dict[str, set[Value]] = {}
-        for each in measured:
-            for name, value in each.config.items():
-                choices.setdefault(name, set()).add(value)
+        names = dict.fromkeys(name for each in measured for name in each.config)
+        choices = {name: {each.config.get(name) for each in measured} for name in names}
         order = [*self.explanation.importance, *choices]
         differing = sorted((name for name, several in choices.items() if len(several) > 1), key=order.index)
         return differing, {name: next(iter(several)) for name, several in choices.items() if len(several) == 1}

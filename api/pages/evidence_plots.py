@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
@@ -36,8 +37,8 @@ class PlotSettings:
     """Configs that are drawn as lines, at most."""
     scripted: int = 500
     """Number of configs above which a script fetches and draws all of them."""
-    name_length: int = 36
-    """Characters of a contender's name in a plot, at most."""
+    name_length: int = 72
+    """Characters of a contender's name in a plot, at most, unless its knobs need more to tell it from the others."""
 
 
 SETTINGS = PlotSettings()
@@ -80,21 +81,37 @@ def _ladder(found: Evidence) -> Markup | None:
     rows = found.ladder
     if len(rows) < 2:
         return None
+    knobs = _shown_knobs(rows)
     rungs = [
-        Rung(_name_of(row), row.contender.latency_us, row.contender.interval_us, _kind(row.contender)) for row in rows
+        Rung(_name_of(row, knobs), row.contender.latency_us, row.contender.interval_us, _kind(row.contender))
+        for row in rows
     ]
     about = "Median latency of each contender in the interleaved comparison with its 95 % interval, fastest first."
     return intervals(Heading("ladder", "Contenders of the interleaved comparison", about), rungs)
 
 
-def _name_of(row: LadderRow) -> str:
-    """Return a contender's number in the table, and as many of its knobs as a plot has room for."""
-    name = f"{row.number}"
-    for text in [f"{knob}={value}" for knob, value in row.knobs] or row.roles:
-        if len(name) + len(text) > SETTINGS.name_length:
-            break
-        name += f" {text}"
-    return name
+def _name_of(row: LadderRow, knobs: Collection[str]) -> str:
+    """Return a contender's number in the table and its choices of these knobs, or its roles if it has no config."""
+    choices = [f"{knob}={value}" for knob, value in row.knobs if knob in knobs]
+    return " ".join([str(row.number), *(choices or row.roles)])
+
+
+def _shown_knobs(rows: Sequence[LadderRow]) -> list[str]:
+    """Return knobs by which no two of the configs are alike, and as many others as a plot has room for."""
+    configs = [dict(row.knobs) for row in rows if row.knobs]
+    names = list(configs[0]) if configs else []
+
+    def distinct(knobs: Iterable[str]) -> int:
+        return len({tuple(config[knob] for knob in knobs) for config in configs})
+
+    shown = list[str]()
+    while distinct(shown) < distinct(names):
+        shown.append(max(names, key=lambda name: distinct([*shown, name])))
+    for name in names:
+        more = {*shown, name}
+        if name not in shown and max(len(_name_of(row, more)) for row in rows) <= SETTINGS.name_length:
+            shown.append(name)
+    return shown
 
 
 def _kind(contender: Contender) -> str:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from heapq import nlargest
-from itertools import chain
+from itertools import chain, islice
 
 from tuner.api.pages.answer_facts import address_of
 from tuner.api.pages.links import Links
@@ -15,6 +14,7 @@ from tuner.api.pages.served import Served, Today, today
 from tuner.api.pages.site import Content, Query, Site
 from tuner.db.overview import RetuneOutline, UnfinishedRun
 from tuner.kernels.spec import Problem
+from tuner.lookup import query as lookup
 from tuner.records import StoredAnswer
 from tuner.report.text import count_text, short
 
@@ -92,8 +92,16 @@ def jobs_text(counts: Mapping[str, int]) -> str:
 
 
 def newest_answers(site: Site, most: int = SETTINGS.answers) -> list[StoredAnswer]:
-    """Return the answers that were stored last, the newest first."""
-    return nlargest(most, chain.from_iterable(site.view.tables.values()), key=lambda stored: stored.id)
+    """Return the answers that were stored last and serve their problem, the newest first."""
+    newest = sorted(chain.from_iterable(site.view.tables.values()), key=lambda stored: -stored.id)
+    return list(islice((stored for stored in newest if _serves(site, stored)), most))
+
+
+def _serves(site: Site, stored: StoredAnswer) -> bool:
+    """Return whether a query that names no versions gets the answer."""
+    query = lookup.Query(stored.answer.problem)
+    found = site.view.lookup.find_on(stored.provenance.device.id, query, neighbours=False).stored
+    return found is not None and found.id == stored.id
 
 
 def read(site: Site, query: Query, links: Links) -> Content:

@@ -157,7 +157,7 @@ def _shown(site: Site, asked: Asked, serving: StoredAnswer | None) -> StoredAnsw
     stored = site.store.answer(asked.answer)
     if stored is None or (stored.answer.problem, stored.provenance.device.id) != (asked.problem, asked.device):
         raise UnknownName(f"answer {asked.answer} is none of {asked.problem.text} on {asked.device}")
-    return stored
+    return site.view.lookup.completed(stored)
 
 
 def _answer(

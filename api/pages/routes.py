@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from starlette.requests import Request
@@ -58,6 +58,8 @@ class Pages:
     """Routes of the pages, of their data, forms, streams and files."""
     live: Hub
     """The hub of the streams, to be closed when the service stops."""
+    missing: Callable[[Request, int, str], Awaitable[Response]]
+    """Return the page, with an HTTP status and a message, of an address that has none."""
 
 
 def pages(store: Store, lookups: Lookups, threads: Threads, sessions: Sessions) -> Pages:
@@ -72,8 +74,11 @@ def pages(store: Store, lookups: Lookups, threads: Threads, sessions: Sessions) 
     def answer(request: Request, name: str) -> Response:
         query = request.scope["query_string"]
         content = content_of(name, query, lambda: Site(store, lookups.view, kept), Links(Address(name).path.count("/")))
-        visitor = sessions.visitor(request, Address(name).path + (f"?{query.decode('latin-1')}" if query else ""))
-        response = show(request, content, visitor, name)
+        return shown_to(request, content, Address(name).path + (f"?{query.decode('latin-1')}" if query else ""), name)
+
+    def shown_to(request: Request, content: Content, here: str = "", page: str = "form") -> Response:
+        visitor = sessions.visitor(request, here)
+        response = show(request, content, visitor, page)
         sessions.forget_flash(request, response)
         if visitor.may_write:  # its forms and outcomes are shown neither after signing out nor again
             response.headers["cache-control"] = "no-store"
@@ -107,6 +112,9 @@ def pages(store: Store, lookups: Lookups, threads: Threads, sessions: Sessions) 
     async def read_parts(topic: Topic) -> Parts | None:
         return await threads.run(live_parts, topic)
 
+    async def missing(request: Request, status: int, message: str) -> Response:
+        return await threads.run(shown_to, request, _error(message, status))
+
     async def file(request: Request) -> Response:
         return files.reply(request, files.OURS, request.path_params["name"], files.names())
 
@@ -119,7 +127,7 @@ def pages(store: Store, lookups: Lookups, threads: Threads, sessions: Sessions) 
         *docs(sessions),
         Route("/assets/{name:path}", file),
     ]
-    return Pages(routes, hub)
+    return Pages(routes, hub, missing)
 
 
 def content_of(name: str, query: bytes, site: Callable[[], Site], links: Links) -> Content:
@@ -127,5 +135,8 @@ def content_of(name: str, query: bytes, site: Callable[[], Site], links: Links) 
     try:
         return READERS[name](site(), Query(parse_values(query)), links)
     except TunerError as error:
-        values = {"message": str(error), "status": error.http_status}
-        return Content("error.html", "Not shown", values, error.http_status)
+        return _error(str(error), error.http_status)
+
+
+def _error(message: str, status: int) -> Content:
+    return Content("error.html", "Not shown", {"message": message, "status": status}, status)

@@ -132,6 +132,31 @@ class TestPages:
         assert got.status_code == 422
         assert "this page takes no query, not &#39;&lt;b&gt;&#39;" in got.text
 
+    @pytest.mark.parametrize(
+        ("path", "accept", "is_page"),
+        [
+            ("/pages/nope", "text/html,*/*;q=0.8", True),
+            ("/pages/nope/deep", "*/*", True),
+            ("/nope", "text/html", True),
+            ("/nope", "application/json", False),
+            ("/nope", "*/*", False),
+        ],
+    )
+    @pytest.mark.parametrize("root", ["", "/below"])
+    def test_an_address_without_a_page_is_one_in_a_browser(
+        self, client: TestClient, path: str, accept: str, is_page: bool, root: str
+    ) -> None:
+        asked = TestClient(Starlette(routes=[Mount(root, client.app)]))
+        got = asked.get(f"{root}{path}", headers={"accept": accept})
+        assert got.status_code == 404
+        if not is_page:
+            assert got.json() == {"error": "nothing is here; /docs lists what there is"}
+            return
+        assert "there is no page at this address" in got.text
+        page = Page(got.text)
+        for address in (*page.loaded, *(link for link in page.links if link != "#main")):
+            assert asked.get(urljoin(f"{root}{path}", address)).status_code == 200, address
+
 
 class TestDescriptions:
     def test_titles_are_verbs(self, document: dict[str, Any]) -> None:

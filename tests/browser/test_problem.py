@@ -10,7 +10,7 @@ import pytest
 
 import tuner
 from browser.conftest import Shot
-from browser.page import DESKTOP, PHONE, Page
+from browser.page import DESKTOP, PHONE, Page, Window
 from browser.services import TOKEN, Service, Services
 from browser.stores import hostile_store
 from tuner import recorded
@@ -45,6 +45,17 @@ def test_an_answer_is_shown_with_its_evidence(page: Page, axe: Callable[[Page], 
     shot("problem")
     page.colours("dark")
     assert axe(page) == []
+
+
+def test_captions_are_whole_on_a_phone_and_the_plot_of_a_run_in_its_column(page: Page) -> None:
+    page.window(Window(360, 800, is_phone=True)).open(GEMM)
+    captions = page.run("[...document.querySelectorAll('.caption')].map(one => one.getBoundingClientRect().right)")
+    assert len(captions) == 2
+    assert max(captions) <= 360
+    for width in (1000, 1280, 1600):
+        page.window(Window(width, 900)).open("/pages/run?id=1")
+        plot = "document.querySelector('#live-plot .plot-scroll')"
+        assert page.run(f"{plot}.scrollWidth <= {plot}.clientWidth"), width
 
 
 def test_a_problem_without_an_answer_says_what_is_known(

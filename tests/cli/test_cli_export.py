@@ -8,17 +8,20 @@ import shutil
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from stored import address, answered, started
+from stored import HERE, SCALE, address, answer, answered, started
 
 from tuner.cli.export import command
+from tuner.cli.import_ import command as import_command
 from tuner.db.database import Database
 from tuner.db.store import Store
 from tuner.errors import NothingFound, UnknownName, UsageError
 from tuner.lookup import bundle
+from tuner.records import Environment
 
 
 def test_what_the_database_holds_is_in_the_file(store: Store, database: Database, tmp_path: Path) -> None:
@@ -34,6 +37,25 @@ def test_what_the_database_holds_is_in_the_file(store: Store, database: Database
     assert done.output == (
         f"{file} holds 1 answer of scale on nvidia-h200\n  snapshot  {held.snapshot}\n  sha256    {held.sha256}\n"
     )
+
+
+def test_answers_that_later_ones_replaced_are_left_out(store: Store, database: Database, tmp_path: Path) -> None:
+    replayed, older = replace(HERE, recorded="a-space"), replace(HERE, environment=Environment("3.5.0"))
+    other = answer(SCALE.problem({"M": 64}))
+    for _ in range(3):
+        answered(store, provenance=older)
+        answered(store)
+        answered(store, other, replayed)
+    asked = ["--db", address(database)]
+    done = CliRunner().invoke(command, [str(tmp_path / "a.json"), *asked], standalone_mode=False)
+    assert "a.json holds 3 answers of scale on nvidia-h200\n" in done.output
+    assert [stored.id for stored in bundle.read(tmp_path / "a.json").answers] == [7, 8, 9]
+    done = CliRunner().invoke(command, [str(tmp_path / "t"), "--format", "vllm", *asked], standalone_mode=False)
+    assert "left out: 1 x a table cannot mark an answer as replayed" in done.stderr
+    there = [str(tmp_path / "a.json"), "--db", str(tmp_path / "b.db")]
+    imported = CliRunner().invoke(import_command, there, standalone_mode=False)
+    assert "in place of" not in imported.output
+    assert "3 stored" in imported.output
 
 
 def test_a_bundle_is_written_to_a_regular_file_or_through_a_link(

@@ -368,6 +368,20 @@ class TestG01Command:
         command = "tuner search matmul --M 16 --N 4096 --K 16 --dtype fp16 --out_dtype fp32"
         assert find([], Query(problem)).command == command
 
+    def test_an_op_that_only_imports_know_is_tuned_from_a_kernel_file(self) -> None:
+        imported = replace(stored(1), signature=replace(MATMUL, knobs=(Knob("BLOCK", ()),)))
+        ours = replace(stored(2), signature=MATMUL)
+        other = Query(MATMUL.problem({"M": 16}))
+        options = "--M 16 --N 16 --K 16 --dtype bf16"
+        found = find([imported], other)
+        assert found.command == f"tuner search FILE.py {options}"
+        assert replace(found, reference="matmul").command == f"tuner search FILE.py {options}"
+        assert replace(found, reference="my/matmul.py").command == f"tuner search my/matmul.py {options}"
+        assert find([imported, ours], other).command == f"tuner search matmul {options}"
+        table = Table(H200.id, [imported])
+        assert table.extended([ours]).find(other).command == f"tuner search matmul {options}"
+        assert table.extended([]).find(replace(other, problem=PROBLEM)).command.startswith("tuner search FILE.py ")
+
     @pytest.mark.parametrize("op", OURS)
     def test_the_command_line_takes_it_for_that_very_problem(self, op: str) -> None:
         from tuner.cli.search import command as search

@@ -9,8 +9,8 @@ import pytest
 from helpers import H200
 from stored import HERE, SCALE, answer
 
-from tuner.kernels.spec import Knob, Problem, Value
-from tuner.lookup.neighbours import distance
+from tuner.kernels.spec import Attribute, Knob, Problem, Value
+from tuner.lookup.neighbours import apart, distance
 from tuner.lookup.query import Query
 from tuner.lookup.table import LookupResult, Table
 from tuner.records import Environment, Provenance, StoredAnswer, Transfer
@@ -270,3 +270,14 @@ def test_the_document_names_the_problem_and_what_it_should_cost_and_no_number_of
         assert document[name] is None
     assert document["checked"] == {"inputs": [], "launches": 0}
     assert document["tuned_with"]["triton"] == "3.6.0"
+
+
+def test_what_sets_two_problems_apart_is_said_in_words() -> None:
+    precise = replace(SCALE, attributes=(Attribute("precision", ("ieee", "tf32"), "ieee", dtypes=("fp32",)),))
+    tf32 = precise.problem({"M": 64, "dtype": "fp32", "precision": "tf32"})
+    ieee, bf16 = precise.problem({"M": 64, "dtype": "fp32"}), precise.problem({"M": 64})
+    dtype = "dtype: tuned fp32, the query has bf16"
+    assert apart(tf32, bf16) == (dtype, "precision: tuned tf32, a bf16 problem has none")
+    assert apart(bf16, tf32)[1] == "precision: the query has tf32, a bf16 problem has none"
+    assert apart(tf32, ieee) == ("precision: tuned tf32, the query has ieee",)
+    assert apart(tf32, tf32) == ()

@@ -15,12 +15,13 @@ from tuner.client.sources import BundleSource
 from tuner.client.tables import TableCache
 from tuner.db.store import Store
 from tuner.errors import UnknownName, UsageError
-from tuner.kernels.spec import Kernel
+from tuner.kernels.spec import Kernel, Knob
 from tuner.lookup import bundle
+from tuner.lookup.completed import completed
 from tuner.lookup.query import Query
 from tuner.lookup.readers import BundleReader
 from tuner.lookup.service import LookupService, StoredTables, Tables
-from tuner.records import Environment, RooflineLimits
+from tuner.records import IMPORTED, Environment, RooflineLimits
 
 RENAMED = replace(H200, name="H200 SXM5 141GB")
 """The H200 as another host calls it."""
@@ -124,3 +125,19 @@ def test_a_table_is_read_once(store: Store) -> None:
     answer(store, problem(M=256))
     assert tables.table("gemm", H200.id) is first
     assert len(StoredTables(store).table("gemm", H200.id)) == len(first) + 1
+
+
+def test_a_config_has_the_knobs_that_the_kernel_has_got_since(store: Store) -> None:
+    wide = replace(GEMM.signature, knobs=(*GEMM.signature.knobs, Knob("WIDE", (False, True), default=False)))
+    before = LookupService(StoredTables(store)).find(Query(problem(M=64)), H200.id).stored
+    assert before is not None
+    for signature, added in ((wide, {"WIDE": False}), (GEMM.signature, {}), (replace(wide, knobs=wide.knobs[1:]), {})):
+        lookup = LookupService(StoredTables(store), signature_of={"gemm": signature}.get)
+        found = lookup.find(Query(problem(M=64)), H200.id)
+        assert found.stored is not None
+        assert found.stored.answer.config == {**before.answer.config, **added}
+        assert found.stored.answer.config.text == before.answer.config.text
+        assert found.as_json("")["config"] == {**before.answer.config, **added}
+        assert lookup.completed(before) == found.stored
+    imported = replace(before, answer=replace(before.answer, kind=IMPORTED))
+    assert completed(imported, wide) is imported

@@ -15,6 +15,7 @@ from tuner.db.database import Database
 from tuner.db.store import Store
 from tuner.errors import NoDevice, NothingFound, UnknownName, UsageError
 from tuner.kernels.spec import Kernel, Problem, Signature
+from tuner.lookup.completed import completed
 from tuner.lookup.neighbours import fits
 from tuner.lookup.offered import not_offered_by, not_offered_now
 from tuner.lookup.service import LookupService, StoredTables
@@ -43,6 +44,8 @@ def _best(
         raise UsageError("--strict compares versions, so it needs --triton, or a GPU here and no --device")
     lookup = lookup_service(store, reference, here)
     found = _find(lookup, reference, problem, device_id=device_id, triton=triton, strict=strict)
+    if found.stored is not None:  # with the knobs that the service gives, which has no kernel
+        found = replace(found, stored=completed(found.stored, store.signatures(problem.op).get(problem.op)))
     give(found, store, as_json)
     return 0 if found.stored is not None else 1
 

@@ -23,7 +23,7 @@ from tuner.exchange.config_tables import STYLES, to_tables
 from tuner.exchange.imported import Skipped
 from tuner.lookup import bundle
 from tuner.lookup.bundle import Bundle
-from tuner.lookup.ranking import serving
+from tuner.lookup.ranking import not_replaced, serving
 from tuner.lookup.service import LookupService, StoredTables
 from tuner.recorded import problem_stem
 from tuner.records import StoredAnswer
@@ -49,14 +49,11 @@ def _export(target: Path, format: str, op: str | None, device: str | None, db: D
 
 
 def _wanted(store: Store, tip: Tip, op: str | None, device: str | None) -> list[StoredAnswer]:
-    answers = store.answers_between(0, tip.answer)
+    """Return the answers that serve, of one op and device if they are given."""
+    answers = store.answers_between(0, tip.answer, op=op)
     if answers and device is not None:
         device = LookupService(StoredTables(store)).resolve_device(device)
-    wanted = [
-        stored
-        for stored in answers
-        if op in (None, stored.answer.problem.op) and device in (None, stored.provenance.device.id)
-    ]
+    wanted = not_replaced(stored for stored in answers if device in (None, stored.provenance.device.id))
     if not wanted:
         about = " ".join(filter(None, (op and f"of {op}", device and f"on {device}")))
         raise NothingFound(f"no answer {about} is stored; tuner list shows what is" if about else EMPTY)
@@ -67,7 +64,9 @@ def _written(file: Path, store: Store, tip: Tip, wanted: list[StoredAnswer]) -> 
     ops = {stored.answer.problem.op for stored in wanted}
     signatures = [signature for name, signature in sorted(store.signatures().items()) if name in ops]
     ids = {stored.id for stored in wanted}
-    transfers = [one for several in store.transfers().values() for one in several if one.to_answer in ids]
+    transfers = [
+        one for several in store.transfers().values() for one in several if {one.from_answer, one.to_answer} <= ids
+    ]
     return bundle.write(file, tip.snapshot, signatures, wanted, transfers)
 
 

@@ -18,6 +18,7 @@ from tuner.db.database import Database
 from tuner.db.store import Store
 from tuner.errors import NothingFound
 from tuner.kernels.spec import Problem, Signature
+from tuner.lookup.neighbours import apart
 from tuner.lookup.query import COMPARED, Query
 from tuner.lookup.ranking import differences, replayed_from
 from tuner.lookup.service import LookupService
@@ -117,7 +118,7 @@ def why(store: Store, lookup: LookupService, reference: str, query: Query, devic
         query,
         replace(lookup.find_on(device_id, query), reference=reference),
         tuple(sorted(answers, key=lambda pair: (len(pair[1]), -pair[0].id))),
-        tuple((tuned[text], _apart(tuned[text], query.problem)) for text in table.nearest(query.problem)),
+        tuple((tuned[text], apart(tuned[text], query.problem)) for text in table.nearest(query.problem)),
         tuple(store.missed(query.problem)),
     )
 
@@ -130,13 +131,6 @@ def _differs(stored: StoredAnswer, query: Query, device_id: str) -> tuple[str, .
         *differences(stored, query),
         *([] if recorded is None else [replayed_from(recorded)]),
     )
-
-
-def _apart(tuned: Problem, problem: Problem) -> tuple[str, ...]:
-    """Return a sentence for each dim, dtype and attribute in which two problems differ."""
-    names = dict.fromkeys([*problem.values, *tuned.values])
-    pairs = {name: (tuned.values.get(name), problem.values.get(name)) for name in names}
-    return tuple(f"{name}: tuned {has}, the query has {wants}" for name, (has, wants) in pairs.items() if has != wants)
 
 
 def _lines(report: Why) -> Iterator[str]:

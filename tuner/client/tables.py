@@ -190,10 +190,14 @@ class TableCache:
         def refused(stored: StoredAnswer) -> str:
             return self._kernels.refused(kernel, stored)
 
-        if isinstance(device, str):
-            return LookupService(self, fits=is_valid, refused=refused)
-        card, environment = cards.describe(device), cards.environment(device)
-        return LookupService(self, card=card, environment=environment, fits=is_valid, refused=refused)
+        def signature_of(op: str) -> Signature | None:
+            return None if kernel is None else kernel.signature
+
+        is_named = isinstance(device, str)
+        card, environment = (None, None) if is_named else (cards.describe(device), cards.environment(device))
+        return LookupService(
+            self, card=card, environment=environment, fits=is_valid, refused=refused, signature_of=signature_of
+        )
 
     def _miss(self, kernel: Kernel | None, problem: Problem, device: int | str, reason: str) -> Best:
         default = self._kernels.default(kernel, problem, device)

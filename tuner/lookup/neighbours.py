@@ -50,6 +50,20 @@ def distance(problem: Problem, other: Problem) -> float:
     return hypot(*(log2(a / b) for a, b in zip(problem.sizes, other.sizes, strict=True)))
 
 
+def apart(tuned: Problem, problem: Problem) -> tuple[str, ...]:
+    """Return a sentence for each dim, dtype and attribute in which a tuned problem differs from that of a query."""
+    has, wants = tuned.values, problem.values
+    sentences = []
+    for name in dict.fromkeys([*wants, *has]):
+        if name not in wants:
+            sentences.append(f"{name}: tuned {has[name]}, a {problem.dtype} problem has none")
+        elif name not in has:
+            sentences.append(f"{name}: the query has {wants[name]}, a {tuned.dtype} problem has none")
+        elif has[name] != wants[name]:
+            sentences.append(f"{name}: tuned {has[name]}, the query has {wants[name]}")
+    return tuple(sentences)
+
+
 @dataclass(frozen=True)
 class Neighbour:
     """The problem that a served answer was tuned for, with the expected loss."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from tuner.lookup.query import Query
@@ -14,6 +14,37 @@ from tuner.records.answer import AGREEMENT, UNVERIFIED
 def serving(several: Sequence[StoredAnswer], triton: str | None = None) -> StoredAnswer:
     """Return the answer, of those to one problem on one device, that serves a query which compares Triton at most."""
     return max(several, key=lambda stored: preference(stored, Query(stored.answer.problem, triton=triton)))
+
+
+def not_replaced(answers: Iterable[StoredAnswer]) -> list[StoredAnswer]:
+    """Return the answers that serve the kernel and the software that any of them was found with, in the same order.
+
+    Those of several versions serve beside each other. Answers that later ones replaced are left out.
+    """
+    answers = list(answers)
+    by_query: dict[tuple[str, str], list[StoredAnswer]] = {}
+    for stored in answers:
+        by_query.setdefault((stored.answer.problem.text, stored.provenance.device.id), []).append(stored)
+    kept = {stored.id for several in by_query.values() for stored in _serving_own(several)}
+    return [stored for stored in answers if stored.id in kept]
+
+
+def _serving_own(several: Sequence[StoredAnswer]) -> Iterator[StoredAnswer]:
+    """Yield, of the answers to one problem on one device, those that serve the query of one of them."""
+    if len(several) == 1:
+        yield several[0]
+        return
+    for query in {_own_query(stored, strict) for stored in several for strict in (False, True)}:
+        yield max(several, key=lambda stored: preference(stored, query))
+
+
+def _own_query(stored: StoredAnswer, strict: bool) -> Query:
+    """Return the query that the answer equals in every field that it states."""
+    problem, made = stored.answer.problem, stored.provenance
+    source, policy = made.source or None, made.policy or None
+    return Query.for_environment(
+        problem, made.environment, source, definition=made.definition, policy=policy, strict=strict
+    )
 
 
 def differences(stored: StoredAnswer, query: Query) -> tuple[str, ...]:

@@ -7,8 +7,9 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Protocol
 
-from tuner.kernels.spec import Kernel, Problem
+from tuner.kernels.spec import Kernel, Problem, Signature
 from tuner.lookup import devices
+from tuner.lookup.completed import completed
 from tuner.lookup.query import Query
 from tuner.lookup.table import LookupResult, Table
 from tuner.records import Device, Environment, StoredAnswer, Transfer
@@ -92,6 +93,8 @@ class LookupService:
         cards: cards beside the stored ones whose names may be aliases, `card` among them or not.
         fits: whether the config of another problem's answer is valid; None takes every config for valid.
         refused: the reason for which an answer may not serve, such as that the kernel no longer has its config.
+        signature_of: the newest signature of an op, whose knobs the configs of results have; None leaves them as they
+            are stored.
     """
 
     def __init__(
@@ -104,8 +107,10 @@ class LookupService:
         cards: Sequence[Device] = (),
         fits: Fits | None = None,
         refused: Callable[[StoredAnswer], str] | None = None,
+        signature_of: Callable[[str], Signature | None] = lambda op: None,
     ) -> None:
         self._tables, self._environment, self._fits, self._refused = tables, environment, fits, refused
+        self._signature_of = signature_of
         self._cards = cards if card is None else (*cards, card)
         self._own = device if device is not None or card is None else card.id
 
@@ -192,7 +197,8 @@ class LookupService:
     def find_on(self, device: str, query: Query, *, neighbours: bool = True) -> LookupResult:
         """Return the answer for a query on a resolved device."""
         table = self.table(query.problem.op, device)
-        return table.find(query, lambda stored: neighbours and self._is_valid(query.problem, stored), self._refused)
+        found = table.find(query, lambda stored: neighbours and self._is_valid(query.problem, stored), self._refused)
+        return found if found.stored is None else replace(found, stored=self.completed(found.stored))
 
     def neighbour_on(self, device: str, query: Query) -> LookupResult | None:
         """Return the result with another problem's answer on a resolved device, or None if none serves.
@@ -201,6 +207,10 @@ class LookupService:
         """
         table = self.table(query.problem.op, device)
         return table.neighbour(query, lambda stored: self._is_valid(query.problem, stored))
+
+    def completed(self, stored: StoredAnswer) -> StoredAnswer:
+        """Return an answer whose config has the knobs of the newest signature of its op, as in results of lookups."""
+        return completed(stored, self._signature_of(stored.answer.problem.op))
 
     def refusal(self, stored: StoredAnswer) -> str:
         """Return the reason for which an answer may not serve, or an empty text."""

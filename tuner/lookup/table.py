@@ -28,6 +28,7 @@ from tuner.lookup.ranking import (
 from tuner.records import StoredAnswer, Transfer
 from tuner.records.answer import ROLLBACK
 from tuner.records.document import answer_document, unmeasured
+from tuner.records.signatures import lacks_choices
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,8 @@ class LookupResult:
     """Name of the device in the query, if its answers are stored under another name of the same card."""
     captured: bool = False
     """True if the problem is that of captured calls."""
+    without_kernel: bool = False
+    """True if all answers of the op are imported, and no kernel of it is known: a search needs a kernel file."""
 
     @property
     def stale(self) -> tuple[str, ...]:
@@ -69,8 +72,19 @@ class LookupResult:
         """The command that tunes the problem."""
         if self.captured:
             return f"tuner search --captured {quote(self.problem.op)}"
-        options = " ".join(f"--{name} {quote(str(value))}" for name, value in self.problem.stated.items())
-        return f"tuner search {quote(self.reference or self.problem.op)} {options}"
+        reference = self.reference or self.problem.op
+        if self.without_kernel and not reference.endswith(".py"):
+            reference = "FILE.py"
+        return f"tuner search {quote(reference)} {self._options}"
+
+    @property
+    def why_command(self) -> str:
+        """The command that prints the query of a program here, compared with the stored answers, as JSON."""
+        return f"tuner why {quote(self.problem.op)} {self._options} --json"
+
+    @property
+    def _options(self) -> str:
+        return " ".join(f"--{name} {quote(str(value))}" for name, value in self.problem.stated.items())
 
     @property
     def reason(self) -> str:
@@ -118,7 +132,7 @@ class Table:
     def __init__(self, device: str, answers: Iterable[StoredAnswer], transfers: Collection[Transfer] = ()) -> None:
         self._device, self._losses, self._grid = device, TransferLosses(), ProblemGrid()
         self._answers: dict[str, tuple[StoredAnswer, ...]] = {}
-        self._captured = False
+        self._captured = self._has_kernel = False
         self._add(answers, transfers)
 
     @property
@@ -140,7 +154,7 @@ class Table:
         """Return this table with further answers and transfer losses. This table does not change."""
         table = Table(self._device, ())
         table._answers, table._grid, table._losses = self._answers.copy(), self._grid, self._losses
-        table._captured = self._captured
+        table._captured, table._has_kernel = self._captured, self._has_kernel
         table._add(answers, transfers)
         return table
 
@@ -153,7 +167,9 @@ class Table:
         added: dict[str, list[StoredAnswer]] = {}
         for stored in answers:
             added.setdefault(stored.answer.problem.text, []).append(stored)
-            self._captured = self._captured or (stored.signature is not None and stored.signature.captured)
+            signature = stored.signature
+            self._captured = self._captured or (signature is not None and signature.captured)
+            self._has_kernel = self._has_kernel or signature is None or not lacks_choices(signature)
         new = [several[-1].answer.problem for text, several in added.items() if text not in self._answers]
         for text, several in added.items():
             self._answers[text] = (*self._answers.get(text, ()), *several)
@@ -173,7 +189,9 @@ class Table:
             refused: returns the reason for which an answer may not serve at all, or an empty text.
         """
         found = self._find(query, fits, refused)
-        return replace(found, captured=True) if self._captured else found
+        if self._has_kernel and not self._captured:
+            return found
+        return replace(found, captured=self._captured, without_kernel=bool(self._answers) and not self._has_kernel)
 
     def served(
         self, query: Query, refused: Callable[[StoredAnswer], str] | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite
+from math import floor, isfinite, log10
 
 from markupsafe import Markup
 
@@ -32,8 +32,10 @@ class IntervalSettings:
 
     most: int = 24
     """Contenders that are shown; a sentence counts the others."""
-    name: int = 38
+    name: int = 72
     """Longest name, in characters."""
+    narrow: float = 300.0
+    """Width of the longest name, in px, up to which the plot is 720 px wide; else it is 960 px wide."""
 
 
 SETTINGS = IntervalSettings()
@@ -49,9 +51,11 @@ def intervals(heading: Heading, rungs: Sequence[Rung], settings: IntervalSetting
     if not ordered:
         return nothing("No rounds of an interleaved comparison are stored.")
     longest = max(text_width(cut(rung.name, settings.name)) * (_BOLD if _css(rung) else 1) for rung in ordered)
-    box = Box(longest + 18, 8, 720 - 118, 8 + len(ordered) * _ROW)
+    width = 720 if longest <= settings.narrow else 960
+    box = Box(longest + 18, 8, width - 118, 8 + len(ordered) * _ROW)
     bounds = [bound for rung in ordered for bound in (rung.median_us, *(rung.interval_us or ()))]
-    is_wide, is_narrow = max(bounds) > 4 * min(bounds), max(bounds) < 1.1 * min(bounds)
+    is_wide, digits = max(bounds) > 4 * min(bounds), 5 if max(bounds) < 1.1 * min(bounds) else 3
+    decimals = None if is_wide else max(0, digits - 1 - floor(log10(max(bounds))))
     margin = (max(bounds) - min(bounds)) * 0.04 or max(bounds) * 0.01
     ends = (box.left, box.right)
     scale = log_scale(bounds, *ends) if is_wide else linear_scale([min(bounds) - margin, max(bounds) + margin], *ends)
@@ -64,7 +68,7 @@ def intervals(heading: Heading, rungs: Sequence[Rung], settings: IntervalSetting
     body += along_axis(scale, box, "latency, us", 6)
     for place_, rung in enumerate(ordered):
         y = box.top + _ROW * (place_ + 0.5)
-        text = f"{rung.median_us:,.5g} us" if is_narrow else f"{short(rung.median_us)} us"
+        text = f"{short(rung.median_us) if decimals is None else f'{rung.median_us:,.{decimals}f}'} us"
         parts = [title(_tooltip(rung)), words(box.left - 14, y + 4, cut(rung.name, settings.name), _css(rung), "end")]
         if rung.interval_us:
             low, high = (scale.at(bound) for bound in rung.interval_us)
@@ -75,7 +79,7 @@ def intervals(heading: Heading, rungs: Sequence[Rung], settings: IntervalSetting
         body.append(link(rung.href, *parts, class_=f"rung {rung.kind or 'other'}"))
     if len(known) > settings.most:
         body.append(words(0, box.bottom + 38, f"and {len(known) - settings.most:,} slower contenders", "note"))
-    return figure(heading, "intervals", (720, box.bottom + 48), body)
+    return figure(heading, "intervals", (width, box.bottom + 48), body)
 
 
 def _css(rung: Rung) -> str | None:

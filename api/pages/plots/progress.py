@@ -57,6 +57,7 @@ class ProgressSettings:
     most_ticks: int = 100
     """Failures that are drawn of each kind."""
     bottom: float = 260
+    width: int = 540
 
 
 SETTINGS = ProgressSettings()
@@ -85,7 +86,7 @@ def best_so_far(
         return nothing("No trial has ended yet.")
     kinds = sorted({trial.outcome for trial in failed})
     left = max((text_width(_row_name(failed, kind)) + 18 for kind in kinds), default=0.0)
-    box = Box(max(58.0, min(left, 180)), 34, 720 - 96, settings.bottom)
+    box = Box(max(58.0, min(left, 180)), 34, settings.width - 96, settings.bottom)
     x = linear_scale([0.0, *(trial.x for trial in ordered)], box.left, box.right)
     body: list[Markup] = []
     if ran:
@@ -98,7 +99,7 @@ def best_so_far(
         body += _failures([trial for trial in failed if trial.outcome == kind], kind, place, x, box, settings)
     below = Box(box.left, box.top, box.right, box.bottom + 14 + len(kinds) * _KIND_ROW)
     body += along_axis(x, below, x_label, 7)
-    return figure(heading, "progress", (720, below.bottom + 46), body)
+    return figure(heading, "progress", (settings.width, below.bottom + 46), body)
 
 
 def _improvements(ran: Sequence[TrialPoint]) -> list[TrialPoint]:

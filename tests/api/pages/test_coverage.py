@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 from helpers import A100, H200
 from page_site import content, html, site_of
-from stored import COMPARISON, HERE, SCALE, answer, answered
+from stored import COMPARISON, HERE, SCALE, SECONDS, answer, answered, started
 
 from tuner.api.pages.covered import (
     Figures,
@@ -21,15 +21,18 @@ from tuner.api.pages.covered import (
     colours_of,
     parts_of,
     rows_of,
+    vendor_by_medians,
     vendor_of,
 )
 from tuner.api.pages.missed import Missed
 from tuner.api.pages.plots import State
 from tuner.api.pages.served import Served
+from tuner.api.pages.texts import ratio
 from tuner.db.store import Store
 from tuner.errors import UnknownName, UsageError
 from tuner.kernels.spec import Dim, Problem
 from tuner.records import Answer, Environment, RooflineLimits, StoredAnswer
+from tuner.report.vendor import vendor_speedup
 
 NOW = datetime(2026, 11, 30, tzinfo=UTC)
 
@@ -69,14 +72,14 @@ class TestRows:
     def test_figures_of_a_missed_problem_are_not_known(self) -> None:
         figures = Figures(lambda device: RooflineLimits(1000.0, {"bf16": 100.0}, {}), NOW)
         missed = rows()[-1]
-        assert (missed.gain, missed.vendor, missed.latency_us, missed.asked) == (None, None, None, 2048)
+        assert (missed.gain, figures.vendor(missed), missed.latency_us, missed.asked) == (None, None, None, 2048)
         assert (figures.share(missed), figures.age_days(missed)) == (None, None)
 
     def test_figures_of_an_answer(self) -> None:
         figures = Figures(lambda device: RooflineLimits(1000.0, {"bf16": 100.0}, {}), NOW)
         given = replace(answer(problem(64)), vendor_latency_us=9.0, bytes=5_000_000, flops=0)
         row = Row(problem(64), State.TUNED, stored(1, given))
-        assert (row.gain, row.vendor, row.asked) == (1.25, 0.9, None)
+        assert (row.gain, vendor_by_medians(row), row.asked) == (1.25, 0.9, None)
         assert figures.share(row) == pytest.approx(0.5)  # 5 us of 10 us
         assert figures.age_days(row) == pytest.approx(2.0)
         assert vendor_of([row]) == "torch"
@@ -225,3 +228,21 @@ class TestPage:
         answered(store)
         with pytest.raises(UnknownName):
             content(site_of(store), "coverage", **query)
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_the_speed_up_over_the_vendor_is_that_of_the_answers_page(store: Store) -> None:
+    given = replace(answer(problem(64)), vendor_latency_us=9.0)
+    rounds = ((10.0, 12.5, 9.75), (10.1, 12.4, 10.1), (10.5, 12.4, 10.5))
+    run = started(store, given.problem)
+    store.add_answer(run, given, HERE, "trials", SECONDS, replace(COMPARISON, rounds=rounds))
+    site = site_of(store)
+    (stored,) = store.answers()
+    found = vendor_speedup(store, stored)
+    assert found is not None
+    assert found.ratio > 0.97  # 0.9 by median latencies
+    shown = f'<td class="number">{ratio(found.ratio)}</td>'
+    assert shown in html(site, "coverage")
+    assert shown in html(site, "coverage", colour="vendor")
+    assert shown in html(site, "coverage", sort="vendor")
+    assert ratio(found.ratio) in html(site, "problem", op="scale", **given.problem.stated, device=H200.id)

@@ -13,7 +13,7 @@ from page_site import content, html, site_of
 from retuned import stored_retune
 from stored import HERE, PROBLEM, SCALE, answer, answered, measured, started
 
-from tuner.api.pages.home import jobs_text, matrix, retune_text, running
+from tuner.api.pages.home import jobs_text, matrix, newest_answers, retune_text, running
 from tuner.api.pages.missed import missed, ranked
 from tuner.api.pages.served import today
 from tuner.api.pages.site import Kept, Visitor
@@ -69,6 +69,16 @@ class TestServed:
         after = today(newer)
         assert after.served[key] is before.served[key]
         assert len(after.of("scale", A100.id).answers) == 2
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_the_newest_answers_are_those_that_serve(store: Store) -> None:
+    for M in (64, 128, 64, 128, 64):
+        answered(store, answer(problem(M)))
+    answered(store, answer(problem(128)), replace(HERE, recorded="a-space"))  # a measured one goes before it
+    site = site_of(store)
+    assert [stored.id for stored in newest_answers(site)] == [5, 4]
+    assert [stored.id for stored in newest_answers(site, most=1)] == [5]
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)

@@ -6,15 +6,16 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from html import unescape
-from itertools import permutations
+from itertools import permutations, product
 from typing import Any
 
+import drawn
 import pytest
 from databases import sqlite_store
 from helpers import H200
 from served import GEMM, TOKEN, answer, problem
 from starlette.testclient import TestClient
-from stored import HERE, PROBLEM, SCALE, answered
+from stored import HERE, PROBLEM, SCALE, SECONDS, answered, config, started
 from stored import answer as scale_answer
 
 import tuner
@@ -22,7 +23,7 @@ from tuner import recorded
 from tuner.api.app import create_app
 from tuner.api.pages.answer_facts import states
 from tuner.api.pages.copies import triton_config
-from tuner.api.pages.evidence import Evidence
+from tuner.api.pages.evidence import Evidence, evidence_of
 from tuner.api.pages.evidence_plots import plots_of
 from tuner.api.pages.plots import Knob, Landscape, Tried
 from tuner.db.import_rules import ImportedAnswer
@@ -30,7 +31,7 @@ from tuner.db.store import Store
 from tuner.kernels import spec
 from tuner.kernels.spec import Attribute, Dim, Signature
 from tuner.lookup.neighbours import distance
-from tuner.records import IMPORTED, Answer, RooflineLimits, StoredAnswer
+from tuner.records import IMPORTED, Answer, Comparison, Measurement, Outcome, RooflineLimits, StoredAnswer
 
 SPACE = "softmax-8192x8192-fp32-nvidia-h200"
 SOFTMAX = {"op": "softmax", "M": "8192", "N": "8192", "dtype": "fp32", "device": "nvidia-h200"}
@@ -100,6 +101,7 @@ class TestAnAnswer:
         store.import_answers([ImportedAnswer(SCALE, imported, HERE, "configs.json")])
         page = text_of(TestClient(create_app(store)), **SCALED)
         assert "It was imported." in page
+        assert "Paste the JSON of tuner why scale --M 4096 --N 4096 --dtype bf16 --json or of" in page
         assert "The answer was imported from configs.json , and nothing was compared here" in page
         assert "never timed" in page
 
@@ -210,6 +212,17 @@ def test_parameters_may_be_called_as_values_of_the_pages_are(store: Store) -> No
     assert client.get("/pages/lookup", params=asked).status_code == 200
 
 
+def test_an_older_answer_has_the_knobs_that_its_kernel_has_got_since(store: Store) -> None:
+    answered(store)
+    wide = replace(SCALE, knobs=(*SCALE.knobs, spec.Knob("WIDE", (False, True), default=False)))
+    store.start_run(wide, PROBLEM, replace(HERE, source="edited"), {})
+    client = TestClient(create_app(store))
+    served = client.get("/best-config", params=SCALED).json()["config"]
+    assert served == {**scale_answer().config, "WIDE": False}
+    for shown in ({}, {"answer": "1"}):
+        assert '"WIDE": False' in text_of(client, **SCALED, **shown)
+
+
 def test_an_answer_does_not_serve_for_a_reason(store: Store) -> None:
     answered(store)
     (stored,) = store.answers()
@@ -228,6 +241,31 @@ def test_the_reason_for_a_missing_roofline_is_the_right_one(store: Store) -> Non
     assert measured not in page
     assert "The bytes that this problem moves are not known." in page
     assert "Share of roofline" not in page
+
+
+def test_no_two_configs_of_the_comparison_have_one_label(store: Store) -> None:
+    choices = product(("", "evict_first", "evict_last"), (4, 8), (1, 2, 3))
+    configs = [
+        SCALE.config({**config(), "EVICT": evict, "num_warps": warps, "num_stages": stages})
+        for evict, warps, stages in choices
+    ]
+    run = started(store)
+    for each in configs:
+        store.add_trial(run, Measurement(each, Outcome.OK, (10.0, 10.0, 10.0)))
+    rounds = (tuple(100 + place / 10 for place in range(len(configs))),) * 3
+    given = replace(scale_answer(), config=configs[0])
+    comparison = Comparison(tuple(each.text for each in configs), rounds)
+    store.add_answer(run, given, HERE, "trials", SECONDS, comparison)
+    (stored,) = store.answers()
+
+    ladder = plots_of(evidence_of(store, stored), stored, "").ladder
+
+    assert ladder is not None
+    texts = drawn.texts(drawn.read(ladder))
+    labels = [text.partition(" ")[2] for text in texts if "num_stages=" in text]
+    assert len(set(labels)) == len(configs) == 18
+    latencies = [text.split()[0] for text in texts if " us" in text and "," not in text]
+    assert latencies == [f"{100 + place / 10:.2f}" for place in range(len(configs))]
 
 
 @pytest.mark.parametrize(
