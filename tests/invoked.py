@@ -27,8 +27,8 @@ class Invoked:
     def __call__(self, *arguments: str) -> Result:
         return CliRunner().invoke(cli, arguments, standalone_mode=False)
 
-    def json(self, *arguments: str) -> dict[str, Any]:
+    def json(self, *arguments: str, code: int = 0) -> dict[str, Any]:
         done = self(*arguments, "--json")
-        assert done.return_value == 0, (done.stderr, done.exception)
+        assert done.return_value == code, (done.stderr, done.exception)
         document: dict[str, Any] = json.loads(done.stdout)
         return document

@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from difflib import get_close_matches
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import entry_points
@@ -47,8 +48,10 @@ def load(op: str) -> Kernel:
     """
     module = _module_of(op)
     if module is None:
-        known = ", ".join(names())
-        raise UnknownName(f"no kernel is called {op[:_MESSAGE_NAME_LENGTH]!r}; known are {known}, or give a file.py")
+        known = names()
+        alike = get_close_matches(op[:_MESSAGE_NAME_LENGTH], known)
+        meant = f"did you mean {' or '.join(alike)}?" if alike else f"known are {', '.join(known)}, or give a file.py"
+        raise UnknownName(f"no kernel is called {op[:_MESSAGE_NAME_LENGTH]!r}; {meant}")
     with _import_errors(op):
         kernel = _kernel_of(importlib.import_module(module), op)
     if op not in _shipped():

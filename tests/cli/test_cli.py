@@ -258,7 +258,7 @@ REFUSED = [
     ),
     (["search", "../../etc/passwd"], 2, "no kernel is called '../../etc/passwd'"),
     (["search", "missing.py", "--M", "1"], 2, "there is no kernel file"),
-    (["search", "gemm"], 2, "gemm needs M; give M=SIZE"),
+    (["search", "gemm"], 2, "gemm needs M; give --M SIZE"),
     (["search", "gemm", "--M", "0"], 2, "gemm: M is a whole number from 1 to 2147483647, not '0'"),
     (["search", "gemm", "--M", "-5"], 2, "gemm: M is a whole number from 1 to 2147483647, not '-5'"),
     (["search", "gemm", "--M", "9223372036854775808"], 2, "gemm: M is a whole number from 1 to 2147483647"),

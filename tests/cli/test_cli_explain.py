@@ -406,17 +406,40 @@ class TestShow:
         Store.open(empty).close()
         assert tuner(empty, "show").stdout == "no search is stored; start one with tuner search OP\n"
 
-    def test_a_narrow_terminal_goes_without_columns_and_has_the_problem_whole(self, replayed: Path) -> None:
+    def test_a_run_of_a_killed_process_has_no_sign_of_life(self, tmp_path: Path) -> None:
+        db = tmp_path / "tuner.db"
+        store = Store.open(db)
+        run = store.start_run(TOY, PROBLEM, PROVENANCE, {})
+        store.close()
+        assert " running " in tuner(db, "show").stdout
+        with closing(sqlite3.connect(db)) as connection, connection:
+            connection.execute("UPDATE runs SET started_at = '2026-01-31T12:00:00.000+00:00'")
+        assert " no sign of life " in tuner(db, "show").stdout
+        ended = "  ended:    no sign of life since 2026-01-31 12:00 UTC, probably killed; its trials are kept\n"
+        assert ended in tuner(db, "show", str(run)).stdout
+
+    @pytest.mark.parametrize(
+        ("columns", "said"),
+        [
+            (60, "narrow terminal, left out: on"),
+            (80, "narrow terminal, left out: on, started UTC"),
+            (100, "narrow terminal, left out: on"),
+            (120, ""),
+        ],
+    )
+    def test_a_narrow_terminal_shows_how_each_run_ended_and_the_problem_whole(
+        self, replayed: Path, columns: int, said: str
+    ) -> None:
         pty = pytest.importorskip("pty")
         ours, theirs = pty.openpty()
-        environment = os.environ | {"TUNER_DB": str(replayed), "COLUMNS": "60", "LINES": "24", "TERM": "dumb"}
+        environment = os.environ | {"TUNER_DB": str(replayed), "COLUMNS": str(columns), "LINES": "24", "TERM": "dumb"}
         command = [sys.executable, "-P", "-m", "tuner", "show"]
         subprocess.run(command, env=environment, stdout=theirs, check=True, timeout=60)
         os.close(theirs)
         lines = os.read(ours, 65536).decode().split("\r\n")
         os.close(ours)
-        assert max(map(len, lines)) <= 60
-        _, head, _, newest, *_ = lines
-        assert head.split() == ["run", "answer,", "us", "problem"]
-        assert newest.rstrip().endswith("gemm M=4096 N=4096 K=4096 dtype=bf16")
-        assert "narrow terminal, left out: started UTC, on, tried, status" in lines
+        assert max(map(len, lines)) <= columns
+        shown = "\n".join(lines)
+        assert all(text in shown for text in ("status", "tried", "answer, us", "gemm M=4096 N=4096 K=4096 dtype=bf16"))
+        assert "  done  " in shown
+        assert [line for line in lines if "left out" in line] == [said] * bool(said)

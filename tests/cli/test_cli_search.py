@@ -57,7 +57,7 @@ def test_every_combination_is_searched_once_and_then_known(tuner: Tuner) -> None
     """Of six, two were recorded."""
     command = ("gemm", "--M", "16,1024,48", "--N", "4096,6144", "--K", "4096", "--trials", "5")
     done = tuner(*command)
-    assert done.return_value == 0, done.stderr
+    assert done.return_value == 1, done.stderr
     assert "; 4 of 6 were not recorded and are left out; gemm has changed" in done.stderr
     title, _, head, _, *rows = done.stdout.splitlines()
     assert title == "gemm on nvidia-h200"
@@ -69,23 +69,35 @@ def test_every_combination_is_searched_once_and_then_known(tuner: Tuner) -> None
     assert "2 searched, 0 as stored" in done.stdout
     assert "not measured here" in done.stdout
     assert tuner.count("trials") == 10
-    again = tuner.json(*command)
+    again = tuner.json(*command, code=1)
     assert [row["searched"] for row in again["rows"]] == [False] * 2
     assert all(row["config"] and row["match"] == "stale" for row in again["rows"])
     assert tuner.count("runs") == 2
 
 
-def test_ctrl_c_keeps_what_is_answered_and_the_same_command_goes_on(tuner: Tuner) -> None:
+@pytest.mark.parametrize("on", [(), ("--on", "local", "--replay", "auto")])
+def test_a_problem_without_an_answer_is_exit_code_1(tuner: Tuner, on: tuple[str, ...]) -> None:
+    """Of two, one was recorded."""
+    done = tuner("softmax", "--M", "8192,5", "--trials", "5", *on)
+    assert (done.exception, done.return_value) == (None, 1)
+    assert "; 1 of 2 was not recorded and is left out" in done.stderr
+    assert tuner("softmax", "--M", "8192", "--trials", "5").return_value == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=str)
+def test_a_signal_keeps_what_is_answered_and_the_same_command_goes_on(tuner: Tuner, number: signal.Signals) -> None:
     command = ("gemm", "--M", "16,4096", "--N", "4096", "--K", "4096", "--sampler", "random", "--trials", "400")
 
     def interrupt() -> None:
         until(lambda: tuner.count("answers") == 1 and tuner.count("trials") > 405)
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), number)
 
     Thread(target=interrupt).start()
     done = tuner(*command, "--json")
     assert done.return_value == 130
     assert "Interrupted after 1 of 2; the same command continues from there." in done.stderr
+    shown = CliRunner().invoke(cli, ["show", "--json"], standalone_mode=False).stdout
+    assert [run["status"] for run in json.loads(shown)] == ["interrupted", "done"]
     assert [row["problem"]["M"] for row in json.loads(done.stdout)["rows"]] == [16]
     assert [row["searched"] for row in tuner.json(*command)["rows"]] == [False, True]
     assert tuner.count("trials") == 800
@@ -94,7 +106,7 @@ def test_ctrl_c_keeps_what_is_answered_and_the_same_command_goes_on(tuner: Tuner
 def test_a_file_of_shapes_is_completed_by_the_command_line(tuner: Tuner) -> None:
     (tuner.folder / "shapes.csv").write_text("M, N, K\n16, 4096, 4096\n\n1024,6144,4096\n")
     (tuner.folder / "shapes.json").write_text(json.dumps([{"op": "gemm", "M": 256, "N": 4096, "K": 14336}]))
-    rows = tuner.json("gemm", "--shapes", "shapes.csv", "--dtype", "bf16,fp16", "--trials", "5")["rows"]
+    rows = tuner.json("gemm", "--shapes", "shapes.csv", "--dtype", "bf16,fp16", "--trials", "5", code=1)["rows"]
     assert [(row["problem"]["M"], row["problem"]["dtype"]) for row in rows] == [(16, "bf16"), (1024, "bf16")]
     one = tuner.json("gemm", "--shapes", "shapes.json", "--layout", "nt", "--trials", "5")
     assert one["problem"]["K"] == 14336
@@ -110,7 +122,7 @@ def test_a_models_gemms_are_searched(tuner: Tuner) -> None:
 
 
 def test_a_suite_takes_the_place_of_an_op(tuner: Tuner) -> None:
-    rows = tuner.json("--suite", "llama-3-8b", "--only", "M=16", "--trials", "5")["rows"]
+    rows = tuner.json("--suite", "llama-3-8b", "--only", "M=16", "--trials", "5", code=1)["rows"]
     assert [row["op"] for row in rows] == ["gemm"]
     assert "lecture           2 problems" in tuner("--list").stdout.splitlines()
 

@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from textwrap import indent
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -171,6 +172,45 @@ def test_a_dry_run_knows_what_is_stored_and_what_searches_took_here(searched: Ma
     (more,) = searched.json("search", "--effort", "exhaustive", "--dry-run")["rows"]
     assert more["trials"] == more["feasible"] - 12
     assert (searched.started, searched.pools, searched.surveys) == ([], 0, 0)
+
+
+class TestAddedKnob:
+    """A knob that was added since an answer was stored takes its default, whatever is done with the answer."""
+
+    @pytest.fixture
+    def wider(self, tmp_path: Path) -> str:
+        file, source = tmp_path / "wider.py", Path(toy("on_torch")).read_text()
+        knobs, signature = 'Knob("num_stages", (1,)),', "KERNEL = Kernel("
+        for before, after in {
+            "num_warps, num_stages):": "num_warps, num_stages, SPLIT):",
+            knobs: f'{knobs} Knob("SPLIT", (1, 2), default=1),',
+            signature: f"{signature}estimate=lambda problem, config, limits: Cost(1.0 * config['SPLIT'], {{}}),",
+            "import Attribute, ": "import Attribute, Cost, ",
+        }.items():
+            assert before in source
+            source = source.replace(before, after)
+        file.write_text(source)
+        return str(file)
+
+    def asked(self, command: str, kernel: str) -> dict[str, Any]:
+        done = CliRunner().invoke(cli, [command, kernel, *PROBLEM, "--json"], standalone_mode=False)
+        assert done.exception is None, done.exception
+        document: dict[str, Any] = json.loads(done.stdout)
+        return document
+
+    def test_it_is_verified(self, searched: Machine, wider: str) -> None:
+        searched.write("DELETE FROM rounds")
+        searched.write("DELETE FROM trials WHERE config != (SELECT config FROM answers)")
+        searched.write("UPDATE answers SET ties = '[]'")
+        assert self.asked("verify", wider)["verified"]["outcome"] == "holds"
+
+    def test_it_is_explained(self, searched: Machine, wider: str) -> None:
+        assert self.asked("explain", wider)["candidates"]
+
+    def test_it_is_compared(self, searched: Machine, wider: str) -> None:
+        (row,) = self.asked("bench", wider)["rows"]
+        assert not row["error"]
+        assert row["config"]["SPLIT"] == 1
 
 
 class TestVerify:

@@ -113,6 +113,13 @@ def test_a_job_that_fails_is_tried_three_times_and_says_why(tuner: Runner, store
     assert store.answers() == []
 
 
+def test_jobs_that_nothing_here_can_do_are_not_passed_over_in_silence(tuner: Runner, store: Store) -> None:
+    store.queue.add(UNRECORDED, H200.id)
+    idle = tuner("work", "--drain", "--replay", "auto")
+    says = "1 job pending, and none of them has a recorded space to search; tuner jobs lists them.\n"
+    assert (idle.return_value, idle.stdout, idle.stderr) == (0, "", says)
+
+
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [

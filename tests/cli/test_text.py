@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from scripted import DEFAULT
 
+from tuner.cli.text import failure_lines
+from tuner.records import Outcome
+from tuner.report.explanation import Failure
 from tuner.report.text import bytes_text, configs_text, failures_text
 
 
@@ -24,3 +28,9 @@ def test_little_shared_memory_is_told_in_bytes(count: int, text: str) -> None:
 
 def test_the_commonest_failure_is_told_first() -> None:
     assert failures_text({"crashed": 1, "timeout": 1234}) == "1,234 timeout, 1 crashed"
+
+
+def test_the_example_of_a_failure_is_whole() -> None:
+    why = "needs 253992 bytes of shared memory, a block has 232448, and neither fits in eighty columns"
+    head, _ = failure_lines(Failure(Outcome.INFEASIBLE, 1, "compile", why, DEFAULT))
+    assert head == f"      1  infeasible (compile): {why}"

@@ -40,15 +40,15 @@ def on(scheduler: Scripted, patch: pytest.MonkeyPatch) -> Scripted:
 
 def test_answers_of_a_fleet_are_those_of_a_local_search(tuner: Invoked, monkeypatch: pytest.MonkeyPatch) -> None:
     scheduler = on(Scripted(), monkeypatch)
-    fleet = tuner.json(*SEARCH, *HOW, *ON)
+    fleet = tuner.json(*SEARCH, *HOW, *ON, code=1)
     again = tuner(*SEARCH, *HOW, *ON)
     monkeypatch.setenv("TUNER_DB", str(tuner.folder / "other.db"))
-    alone = tuner.json(*SEARCH, *HOW)
+    alone = tuner.json(*SEARCH, *HOW, code=1)
     assert [[row[name] for name in MEASURED] for row in fleet["rows"]] == [
         [row[name] for name in MEASURED] for row in alone["rows"]
     ]
     assert [row["run"] for row in fleet["rows"]] == [2, 1]  # the last began first
-    assert again.return_value == 0
+    assert again.return_value == 1
     assert "0 searched, 2 as stored" in again.stdout
     assert "1 of 3 was not recorded and is left out" in again.stderr
     assert "1/2  gemm 64 x 4096 x 4096 bf16: default 19.22 us, 0.931 x torch, as stored  (node-1)" in again.stderr
@@ -88,7 +88,7 @@ def test_an_interrupted_fleet_shows_what_it_has(tuner: Invoked, monkeypatch: pyt
     assert done.return_value == 130
     assert "Interrupted after 1 of 2; the same command continues from there." in done.stderr
     on(Scripted(), monkeypatch)
-    assert [row["searched"] for row in tuner.json(*SEARCH, *HOW, *ON)["rows"]] == [True, False]
+    assert [row["searched"] for row in tuner.json(*SEARCH, *HOW, *ON, code=1)["rows"]] == [True, False]
 
 
 def test_sigterm_stops_a_fleet_as_ctrl_c_does(tuner: Invoked, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +155,7 @@ def test_gpus_of_this_machine_are_not_those_of_a_node(tuner: Invoked, monkeypatc
 
 
 def test_findings_of_all_tasks_are_one_report(tuner: Invoked, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert tuner(*SEARCH, *HOW).return_value == 0
+    assert tuner(*SEARCH, *HOW).return_value == 1
     scheduler = on(Scripted(), monkeypatch)
     document = tuner.json("retune", "--replay", "auto", "--check", "--threshold", "3%", "--report", "night", *ON)
     assert [finding["cause"] for finding in document["findings"]] == ["unchanged"] * 2

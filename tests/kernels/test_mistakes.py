@@ -531,11 +531,23 @@ class TestCommand:
         assert "passes, compiled for nvidia-h200" in done.stdout
         assert "double N=300 dtype=fp32" in " ".join(done.stdout.split())
 
+    @pytest.mark.parametrize("words", [("--N=300",), ("--N", "300"), ("--N", "300", "--device", H200.id)])
+    def test_a_value_may_be_an_option_before_the_file_or_after_it(self, words: tuple[str, ...]) -> None:
+        for arguments in ([*words, toy("double")], [toy("double"), *words]):
+            done = CliRunner().invoke(cli, ["check", *arguments, "--json"], standalone_mode=False)
+            assert done.exception is None, done.exception
+            assert json.loads(done.stdout)["steps"][1]["subject"] == "double N=300 dtype=fp32"
+
     def test_it_prints_the_first_error(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "wrong.py").write_text(DOUBLE.replace("2 * tl.load", "3 * tl.load"))
         tuner = Invoked.alone(tmp_path, monkeypatch)
         done = tuner("check", "wrong.py")
-        assert (done.return_value, done.stdout) == (1, "")
+        assert done.return_value == 1
+        title, *steps = done.stdout.splitlines()
+        assert title == "wrong.py fails, checked for nvidia-h200"
+        assert {line.split()[1] for line in steps[:-1]} == {"ok"}
+        assert steps[-1].startswith("  interpret  failed   ")
+        assert steps[-1].split("; ")[-1] in done.stderr
         assert "wrong.py line 8: outputs deviate from the reference by 0.5" in done.stderr
         document = json.loads(tuner("check", "wrong.py", "--json").stdout)
         assert document["ok"] is False

@@ -415,7 +415,9 @@ class TestSearchOnCpu(SearchContract):
         measurer = GpuMeasurer(toy("on_torch"), problem, H200.limits, jobs=1, worker="cpu_worker")
         try:
             measurer.submit(config())
-            with pytest.raises(KernelFault, match=r"vendor and reference differ by more than rounding: out\[0\] is nan"):
+            with pytest.raises(
+                KernelFault, match=r"vendor and reference differ by more than rounding: out\[0\] is nan"
+            ):
                 measurer.next(timeout_s=60)
         finally:
             measurer.close()

@@ -9,7 +9,7 @@ from helpers import H200
 
 from tuner import catalog
 from tuner.errors import UsageError
-from tuner.kernels.spec import Knob, Value
+from tuner.kernels.spec import Config, Knob, Value
 from tuner.profiling.choice import choose_config
 from tuner.profiling.knobs import Move, levers
 
@@ -34,6 +34,20 @@ def test_the_answer_comes_before_the_default_and_a_given_config_before_both() ->
     assert chosen(None, stored=False) == (dict(DEFAULT), "default")
     assert chosen(STORED.text, stored=False) == (dict(STORED), "given")
     assert chosen('{"GROUP_M": 8}') == ({**STORED, "GROUP_M": 8}, "given")
+
+
+def test_an_answer_from_before_a_knob_was_added_takes_its_default() -> None:
+    older = replace(KERNEL.signature, knobs=tuple(knob for knob in KERNEL.signature.knobs if knob.name != "STORES"))
+    stored = older.config({name: value for name, value in STORED.items() if name != "STORES"})
+    config, source = choose_config(KERNEL, PROBLEM, H200.limits, stored, None)
+    assert (dict(config), source) == ({**STORED, "STORES": 1}, "answer")
+
+
+def test_an_answer_with_the_knobs_of_another_kernel_is_refused_unless_a_config_is_given() -> None:
+    stored = Config({"TILE": 64}, "TILE=64")
+    with pytest.raises(UsageError, match=r"the stored config has the knobs of another kernel: .*; give one with --con"):
+        choose_config(KERNEL, PROBLEM, H200.limits, stored, None)
+    assert choose_config(KERNEL, PROBLEM, H200.limits, stored, STORED.text) == (STORED, "given")
 
 
 def test_a_text_without_knobs_at_their_default_is_whole_and_a_shorter_one_changes_the_usual_config() -> None:

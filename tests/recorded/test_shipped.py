@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from shipped_spaces import shipped
 
@@ -34,6 +36,11 @@ class TestShippedSpaces:
 
     def test_a_space_has_the_name_of_its_file(self, space: recorded.RecordedSpace) -> None:
         assert space.name in recorded.names()
+
+    def test_its_outline_is_that_of_the_whole_file(self, space: recorded.RecordedSpace) -> None:
+        read, whole = recorded.outline(space.name), recorded.Outline.of(space)
+        assert read == replace(whole, best_us=read.best_us)
+        assert read.best_us == pytest.approx(whole.best_us, abs=1e-4)
 
     def test_its_signature_and_card_are_read_from_the_head(self, space: recorded.RecordedSpace) -> None:
         assert recorded.signatures()[space.problem.op] == space.signature

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from shipped_spaces import shipped
 
 from tuner import recorded
 from tuner.errors import UsageError
+from tuner.records import Outcome
 
 T4_REQUIRED = {"configuration", "times", "invalidity", "correctness"}
 T4_INVALIDITY = {"timeout", "compile", "runtime", "correctness", "constraints", "correct"}
@@ -28,6 +31,14 @@ def written(space: recorded.RecordedSpace) -> bytes:
 
 def test_a_written_space_is_read_back_unchanged(space: recorded.RecordedSpace, written: bytes) -> None:
     assert recorded.loads(written, space.name) == space
+
+
+def test_an_error_that_looks_like_a_result_is_not_counted() -> None:
+    space = shipped("softmax-8192x8192-fp32-nvidia-h200")
+    error = '{"configuration":{"name":"time","value":0.0,"unit":"ms"}}'
+    failed = [replace(m, outcome=Outcome.ERROR, samples=(), error=error) for m in space.measurements[:2]]
+    found = recorded.Outline.read(recorded.dumps(replace(space, measurements=tuple(failed))), space.name)
+    assert (found.configs, found.best_us) == (2, inf)
 
 
 def test_the_file_is_t4(written: bytes) -> None:

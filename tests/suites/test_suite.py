@@ -107,3 +107,27 @@ def test_a_file_that_is_nested_too_deeply_is_refused(tmp_path: Path) -> None:
         load(str(file), lambda reference: TOY)
     with pytest.raises(UsageError, match=r"the shapes in .*deep.json cannot be read"):
         select_problems("toy", TOY, {}, shapes=file, model=None, tp=None)
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ("4096,4096,4096,16", "4 cells under 3 columns"),
+        ("4096,4096", "2 cells under 3 columns"),
+        ("4096,4096,", "2 cells under 3 columns"),
+        ("4096", "1 cell under 3 columns"),
+        ("4096,,4096", "no cell under N"),
+    ],
+)
+def test_a_row_of_shapes_has_a_cell_for_each_column(tmp_path: Path, row: str, says: str) -> None:
+    file = tmp_path / "shapes.csv"
+    file.write_text(f"M,N,K\n16,64,128\n\n{row}\n")
+    with pytest.raises(UsageError, match=rf"shapes.csv, line 4: {says}$"):
+        select_problems("gemm", signature("gemm"), {}, shapes=file, model=None, tp=None)
+
+
+def test_a_spreadsheet_ends_its_rows_with_empty_cells(tmp_path: Path) -> None:
+    file = tmp_path / "shapes.csv"
+    file.write_text("M,N,K,,\n16,64,128,,\n,,,,\n")
+    (entry,) = select_problems("gemm", signature("gemm"), {}, shapes=file, model=None, tp=None).entries
+    assert entry.problem.sizes == (16, 64, 128)

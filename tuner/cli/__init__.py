@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from difflib import get_close_matches
 from importlib import import_module
 from threading import Timer
 
@@ -71,6 +72,14 @@ class _Commands(click.Group):
             raise UsageError(f"tuner {name} needs {error.name}; pip install 'triton-tuner[search]'") from error
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in _COMMANDS and not name.startswith("-") and (alike := get_close_matches(name, _COMMANDS)):
+            ctx.fail(f"No such command {name!r}. Did you mean {' or '.join(map(repr, alike))}?")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

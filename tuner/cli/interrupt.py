@@ -7,22 +7,23 @@ from types import FrameType
 
 from tuner.tuning.events import StopToken
 
+_SIGNALS = signal.SIGINT, signal.SIGTERM
+
 
 class Interrupt:
-    """Handles signals while entered.
+    """Handles Ctrl-C and SIGTERM while entered.
 
     A signal sets the token if some work polls it, so that the work ends and keeps its measurements. Otherwise, and at a
     second signal, it raises KeyboardInterrupt.
     """
 
-    def __init__(self, *signals: signal.Signals) -> None:
-        self._signals = signals or (signal.SIGINT,)
+    def __init__(self) -> None:
         self.token = StopToken()
         self.received: signal.Signals | None = None
         """The first signal."""
 
     def __enter__(self) -> Interrupt:
-        self._before = {number: signal.signal(number, self._on_signal) for number in self._signals}
+        self._before = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from signal import SIGINT, SIGTERM
 
 import click
 from click.core import ParameterSource
@@ -56,7 +55,7 @@ def run_tasks(scheduler: Scheduler, tasks: Sequence[Task], on_end: Callable[[End
     Raises:
         FleetError: the scheduler cannot be reached.
     """
-    with scheduler, FleetProgress(scheduler.name, len(tasks)) as progress, Interrupt(SIGINT, SIGTERM) as interrupt:
+    with scheduler, FleetProgress(scheduler.name, len(tasks)) as progress, Interrupt() as interrupt:
         with interrupt.token.watched():
             for ended in scheduler.submit_all(tasks, interrupt.token, progress.watch):
                 if not (ended.code == INTERRUPTED and interrupt.token()):

@@ -14,6 +14,7 @@ from tuner.cli.ops import known_patterns, signature_of
 from tuner.db.database import Database
 from tuner.db.store import database_at
 from tuner.errors import NoDevice, UsageError
+from tuner.kernels.signature import MissingSize
 from tuner.kernels.spec import Signature
 from tuner.kernels.values import listed
 from tuner.lookup.patterns import described
@@ -72,8 +73,11 @@ class OpCommands(click.Group):
         def run(**values: Any) -> Any:
             given = {each: values.pop(each) for each in parameters}
             stated = {each: value for each, value in given.items() if value is not None}
-            meant, asked = described(signatures, stated, self._asked)
-            return self._action(name, meant, asked, **values)
+            try:
+                meant, asked = described(signatures, stated, self._asked)
+                return self._action(name, meant, asked, **values)
+            except MissingSize as error:
+                raise UsageError(f"{error.op} needs {error.dim}; give --{error.dim} SIZE") from None
 
         parameters = dict.fromkeys(each for one in signatures for each in one.parameters)
 

@@ -24,8 +24,14 @@ from tuner.tuning.tuned import Tuned
 from tuner.tuning.tuned_summary import document, spreads
 
 
-def ended(suite: Suite, results: Sequence[Tuned], seconds: float, store: Store, as_json: bool) -> int:
-    """Print the outcomes of a command. Return its exit code."""
+def ended(
+    suite: Suite, results: Sequence[Tuned], seconds: float, store: Store, as_json: bool, left_out: int = 0
+) -> int:
+    """Print the outcomes of a command. Return its exit code: 1 if a problem has no answer.
+
+    Args:
+        left_out: number of problems that were to be searched, and are not in the suite, since they cannot be measured.
+    """
     interrupted = len(results) < len(suite.entries)
     if interrupted:
         say(f"Interrupted after {len(results)} of {len(suite.entries)}; the same command continues from there.")
@@ -36,7 +42,9 @@ def ended(suite: Suite, results: Sequence[Tuned], seconds: float, store: Store, 
         print_json({"problems": suite.name, "seconds": round(seconds, 1), "speedups": speedups, "rows": rows})
     elif results:
         print_tuned(suite.name, results, seconds, ranged)
-    return INTERRUPTED if interrupted else 0 if all(tuned.answer for tuned in results) else 1
+    if interrupted:
+        return INTERRUPTED
+    return 0 if all(tuned.answer for tuned in results) and not left_out else 1
 
 
 def print_tuned(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from signal import SIGINT, SIGTERM
 from typing import Any
 
 import click
@@ -84,7 +83,7 @@ def _retune(
     how |= {"shared": shared, "budget": budget, "check_only": check, "resume": resume}
     failure: TunerError | None = None
     done: Retune | None
-    with RetuneProgress() as progress, Interrupt(SIGINT, SIGTERM) as interrupt, interrupt.token.watched():
+    with RetuneProgress() as progress, Interrupt() as interrupt, interrupt.token.watched():
         try:
             done = retune(reference, problems, store=store, on_event=progress, stop=interrupt.token, **what, **how)
         except TunerError as error:

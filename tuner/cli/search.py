@@ -142,7 +142,8 @@ def _several(suite: Suite, effort: Effort, store: Store, options: MeasureOptions
         open_lanes(suite, store, options, progress) as (measured, lanes),
     ):
         results = tune_several(measured, lanes, effort, store, progress, interrupt.token)
-    return ended(measured, results, monotonic() - started, store, as_json)
+    left_out = len(suite.entries) - len(measured.entries)
+    return ended(measured, results, monotonic() - started, store, as_json, left_out)
 
 
 def _joint(suite: Suite, objective: str, effort: Effort, store: Store, options: MeasureOptions, as_json: bool) -> int:

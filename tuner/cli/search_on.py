@@ -57,6 +57,7 @@ def search_on(
         TunerError: as `scheduler_on` and `run_tasks`.
     """
     scheduler, store = scheduler_on(on, database, options.gpu, options.replay), Store.open(database)
+    wanted = len(suite.entries)
     if options.replay == AUTO:  # only problems that were recorded, as in a local search
         with open_lanes(suite, store, options, TerminalProgress(bars=False)) as (suite, _):
             pass
@@ -72,8 +73,9 @@ def search_on(
 
     run_tasks(scheduler, tasks, on_end)
     outcomes = [results[name] for name in searches if name in results]
-    if as_list or len(searches) > 1 or not outcomes:
-        return print_ended(suite, outcomes, monotonic() - started, store, as_json)
+    if as_list or wanted > 1 or not outcomes:
+        left_out = wanted - len(suite.entries)
+        return print_ended(suite, outcomes, monotonic() - started, store, as_json, left_out)
     (only,) = outcomes
     if only.found is None:
         raise NothingFound(only.error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -17,6 +18,7 @@ from tuner.cli.ops import db_option, json_option, open_to_read
 from tuner.cli.text import failure_lines, print_json
 from tuner.cli.whole import Whole
 from tuner.db.database import Database
+from tuner.db.overview import UnfinishedRun
 from tuner.db.settings import LARGEST_ID
 from tuner.db.store import Store
 from tuner.errors import NothingFound
@@ -29,6 +31,8 @@ from tuner.report.explain import failures
 from tuner.report.text import config_text, latency_text, minute_text, problem_text, seconds_text
 
 _NEWEST, _BEST = 20, 5
+_SILENT = "no sign of life"
+"""Status of a run that was probably killed."""
 _COLUMNS: Mapping[str, JustifyMethod] = {
     "run": "right",
     "started UTC": "left",
@@ -43,7 +47,7 @@ _COLUMNS: Mapping[str, JustifyMethod] = {
 def _show(number: int | None, db: Database | None, as_json: bool) -> int:
     store = open_to_read(db)
     if number is None:
-        return _list(store.runs(_NEWEST), as_json)
+        return _list(store, as_json)
     run = store.run(number)
     if run is None:
         newest = ", ".join(str(run.id) for run in store.runs(_NEWEST)) or "none, since no search is stored"
@@ -54,7 +58,7 @@ def _show(number: int | None, db: Database | None, as_json: bool) -> int:
         print_json(_document(store, run, measurements, answer))
     else:
         console = Output()
-        print_lines(_lines(run, measurements, answer), console)
+        print_lines(_lines(run, measurements, answer, _silent_since(store, run)), console)
     return 0
 
 
@@ -65,7 +69,17 @@ def _answer(store: Store, run: StoredRun) -> LookupResult | None:
     return Answers(device, stored).find(Query(run.problem)) if stored else None
 
 
-def _list(runs: Sequence[StoredRun], as_json: bool) -> int:
+def _silent_since(store: Store, run: StoredRun) -> str:
+    """Return when a run without an end was last known to run, UTC; empty if it is alive, or has ended."""
+    if run.status != "running":
+        return ""
+    last = max((trial.ended_at for trial in store.progress.trials(run.id)), default=None)
+    unfinished = UnfinishedRun(run, last, store.progress.of([run.id]).get(run.id))
+    return unfinished.active_at if unfinished.is_silent(datetime.now(UTC)) else ""
+
+
+def _list(store: Store, as_json: bool) -> int:
+    runs = store.runs(_NEWEST)
     if as_json:
         print_json([run.as_json() for run in runs])
         return 0
@@ -76,18 +90,17 @@ def _list(runs: Sequence[StoredRun], as_json: bool) -> int:
     for head, justify in _COLUMNS.items():
         table.add_column(head, justify=justify, no_wrap=head != "problem")
     for run in runs:
-        table.add_row(*_cells(run))
-    spare = ("started UTC", "on", "tried", "status", "answer, us")
-    print_table(table, Output(), spare=spare, title="problem")
+        table.add_row(*_cells(run, _SILENT if _silent_since(store, run) else run.status))
+    print_table(table, Output(), spare=("on", "started UTC", "tried"), title="problem")
     return 0
 
 
-def _cells(run: StoredRun) -> tuple[str, ...]:
+def _cells(run: StoredRun, status: str) -> tuple[str, ...]:
     known = run.trials + run.settings.get("known", 0)
     answer = "" if run.answer_us is None else f"{run.answer_us:,.2f}"
     card = f"{run.provenance.device.id}{', replayed' if run.provenance.recorded else ''}"
     about = escape(run.problem.text), escape(card)
-    return str(run.id), minute_text(run.started_at)[5:], run.status, f"{known:,}", answer, *about
+    return str(run.id), minute_text(run.started_at)[5:], status, f"{known:,}", answer, *about
 
 
 def _document(store: Store, run: StoredRun, measurements: Sequence[Measurement], answer: LookupResult | None) -> Any:
@@ -107,7 +120,9 @@ def _best(measurements: Sequence[Measurement]) -> list[Measurement]:
     return sorted((m for m in measurements if m.ok), key=lambda m: m.latency_us)[:_BEST]
 
 
-def _lines(run: StoredRun, measurements: Sequence[Measurement], answer: LookupResult | None) -> Iterator[str]:
+def _lines(
+    run: StoredRun, measurements: Sequence[Measurement], answer: LookupResult | None, silent_since: str
+) -> Iterator[str]:
     provenance = run.provenance
     card = escape(provenance.device.name)
     yield f"[bold]Run {run.id}[/]  {escape(problem_text(run.problem))}  on {card}"
@@ -123,7 +138,7 @@ def _lines(run: StoredRun, measurements: Sequence[Measurement], answer: LookupRe
     yield f"  software: {escape(_versions(run))}"
     key = f"source {provenance.source}, definition {provenance.definition or 'unknown'}, policy {provenance.policy}"
     yield f"  key:      {key}; tuner {provenance.tuner or 'unknown'}"
-    yield f"  ended:    {_end(run)}"
+    yield f"  ended:    {_end(run, silent_since)}"
     yield f"  time:     {seconds_text(run.seconds)}"
     reused = run.settings.get("known", 0)
     also = f", {reused:,} reused from earlier runs" if reused else ""
@@ -165,9 +180,11 @@ def _versions(run: StoredRun) -> str:
     return ", ".join(f"{name} {version}" for name, version in versions.items() if version)
 
 
-def _end(run: StoredRun) -> str:
+def _end(run: StoredRun, silent_since: str) -> str:
+    if silent_since:
+        return f"{_SILENT} since {minute_text(silent_since)} UTC, probably killed; its trials are kept"
     if run.ended_at is None:
-        return f"{run.status} since {minute_text(run.started_at)} UTC, or killed"
+        return f"{run.status} since {minute_text(run.started_at)} UTC"
     return f"{run.status}, stopped by {run.stopped}; {minute_text(run.started_at)} to {minute_text(run.ended_at)} UTC"
 
 

@@ -32,40 +32,38 @@ _FORMATS = {"kernel-tuner": _kernel_tuner, "t4": _t4}
 
 
 def _spaces(names: tuple[str, ...], export: str | None, out: Path, as_json: bool) -> None:
-    spaces = [recorded.load(name) for name in names or recorded.names()]
+    names = names or tuple(recorded.names())
     if export is not None:
-        _write(spaces, export, out)
-    elif as_json:
+        _write([recorded.load(name) for name in names], export, out)
+        return
+    spaces = [recorded.outline(name) for name in names]
+    if as_json:
         print_json([_as_json(space) for space in spaces])
     else:
         print_table(_table(spaces), Output(), spare=("Triton", "recorded", "device"))
 
 
-def _best_us(space: recorded.RecordedSpace) -> float:
-    return min(measurement.latency_us for measurement in space.measurements)
-
-
-def _as_json(space: recorded.RecordedSpace) -> dict[str, Any]:
+def _as_json(space: recorded.Outline) -> dict[str, Any]:
     return {
         "space": space.name,
         "op": space.problem.op,
         "problem": space.problem.values,
         "device": space.device.id,
-        "configs": len(space.measurements),
-        "best_us": round(_best_us(space), 4),
-        "triton": space.environment.triton,
+        "configs": space.configs,
+        "best_us": round(space.best_us, 4),
+        "triton": space.triton,
         "policy": space.policy.text,
         "recorded_at": space.recorded_at,
     }
 
 
-def _table(spaces: Sequence[recorded.RecordedSpace]) -> Table:
+def _table(spaces: Sequence[recorded.Outline]) -> Table:
     numbers = (Column(head, justify="right", no_wrap=True) for head in ("configs", "best us"))
     name = Column("space")
     table = Table(name, *numbers, "device", "Triton", "recorded", box=SIMPLE, pad_edge=False)
     for space in spaces:
-        measured = (f"{len(space.measurements):,}", f"{_best_us(space):,.2f}")
-        table.add_row(space.name, *measured, space.device.name, space.environment.triton, space.recorded_at[:10])
+        measured = (f"{space.configs:,}", f"{space.best_us:,.2f}")
+        table.add_row(space.name, *measured, space.device.name, space.triton, space.recorded_at[:10])
     return table
 
 

@@ -57,7 +57,7 @@ def failure_lines(failure: Failure) -> tuple[str, str]:
     stage = f" ({failure.stage})" if failure.stage else ""
     head = f"{failure.count:7,}  {failure.outcome}{stage}: "
     return (
-        f"{head}{escape(first_line(failure.example, 80 - len(head)))}",
+        f"{head}{escape(first_line(failure.example, None))}",
         f"         {escape(config_text(failure.config))}",
     )
 

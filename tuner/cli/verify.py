@@ -56,10 +56,10 @@ def _verify(
         return 1
     stored, entry = found.stored, Entry(reference, signature, problem)
     options = MeasureOptions(gpu, policy=_policy(stored), shared=shared, vendors=stored_vendor(stored))
-    known = Known.of(stored, store)
+    known = Known.of(stored, store, signature)
     with TerminalProgress() as progress:
         target = gpu_target(entry, store, index, options=options, events=progress, among=known.configs)
-    if stored.answer.config not in target.space:
+    if known.stored.answer.config not in target.space:
         target.close()
         raise NothingFound(
             f"the config {stored.answer.config.text} is no longer valid for {problem.text}; search again"

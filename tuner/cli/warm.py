@@ -44,7 +44,7 @@ def _lines(done: Precompiled) -> Iterator[str]:
     for result in done.failed:
         assert result.problem is not None
         yield f"  [yellow]{escape(problem_text(result.problem))}[/]  {escape(config_text(result.config))}"
-        yield f"    {result.outcome}: {escape(first_line(result.error))}"
+        yield f"    {result.outcome}: {escape(first_line(result.error, None))}"
 
 
 command = click.Command(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from random import uniform
-from signal import SIGINT, SIGTERM
+from signal import SIGTERM
 from time import sleep
 
 import click
@@ -23,7 +23,7 @@ from tuner.db.queue import Job
 from tuner.db.store import Store, default_database
 from tuner.errors import NoDevice, StoreError, UsageError
 from tuner.records import StoredAnswer
-from tuner.report.text import speed_text, us_text
+from tuner.report.text import count_text, speed_text, us_text
 from tuner.tuning.effort import parse_duration
 from tuner.tuning.events import Events
 from tuner.tuning.gpu import MeasureOptions
@@ -77,7 +77,7 @@ def _work(
     store, progress = Store.open(db or default_database()), _JobLines(bars=False)
     place = _place(store, kernels, options, progress)
     ends = once or drain
-    with Interrupt(SIGINT, SIGTERM) as interrupt, suppress(KeyboardInterrupt):
+    with Interrupt() as interrupt, suppress(KeyboardInterrupt):
         how_hard = asked_effort(effort=effort, trials=trials, budget=budget)
         worker = JobWorker(store, place, how_hard, missed=missed, lease_s=lease, events=progress, stop=interrupt.token)
         while not interrupt.token():
@@ -94,8 +94,17 @@ def _work(
     if interrupt.received is not None:
         return 0 if interrupt.received is SIGTERM and not ends else INTERRUPTED
     if not progress.jobs:
-        say("No job is pending.")
+        say(_nothing_to_do(store, replay))
     return 1 if worker.failed else 0
+
+
+def _nothing_to_do(store: Store, replay: str | None) -> str:
+    """Return why a worker has done no job: none is pending, or none that it can do."""
+    pending = store.overview.jobs().get("pending", 0)
+    if not pending:
+        return "No job is pending."
+    can = "is for this card and these kernels" if replay is None else "has a recorded space to search"
+    return f"{count_text(pending, 'job')} pending, and none of them {can}; tuner jobs lists them."
 
 
 def _place(store: Store, kernels: tuple[str, ...], options: MeasureOptions, events: Events) -> Place:

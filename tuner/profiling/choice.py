@@ -8,6 +8,7 @@ from tuner.errors import UsageError
 from tuner.kernels.dtypes import shown
 from tuner.kernels.spec import Config, Kernel, Limits, Problem, Value
 from tuner.kernels.values import Unset, parsed, spells
+from tuner.records.signatures import checked_config
 from tuner.search.refusals import refusal
 
 
@@ -17,21 +18,35 @@ def choose_config(
     """Return the config to profile, and its source: `given`, `answer` or `default`.
 
     Args:
-        stored: the answer's config, if there is one.
+        stored: the answer's config, if there is one. Knobs that the kernel has since got take their default.
         given: canonical text or JSON. If all knobs that it leaves out have defaults of their own, as in a canonical
             text, these are taken; else those of the answer, or of the kernel's default config.
 
     Raises:
-        UsageError: the text names an unknown knob or choice, or the config is not feasible.
+        UsageError: the text names an unknown knob or choice, or the config is not feasible; or no text is given, and
+            the answer's config has the knobs of another kernel.
     """
-    usual = stored or kernel.default_config(problem, limits)
+    answer = None if stored is None else _with_current_knobs(kernel, stored, required=given is None)
+    usual = answer or kernel.default_config(problem, limits)
     if given is None:
-        return usual, "default" if stored is None else "answer"
+        return usual, "default" if answer is None else "answer"
     config = kernel.signature.config(_values(kernel, usual, _read(given)))
     if not kernel.valid(problem, config, limits):
         why = refusal(kernel, problem, config, limits)
         raise UsageError(f"the config is not feasible for {problem.text}: {config.text} is {why}; change a knob")
     return config, "given"
+
+
+def _with_current_knobs(kernel: Kernel, stored: Config, *, required: bool) -> Config | None:
+    """Return an answer's config with the kernel's knobs. None if it has others, and is not required."""
+    try:
+        return checked_config(kernel.signature, stored)
+    except UsageError as error:
+        if not required:
+            return None
+        raise UsageError(
+            f"the stored config has the knobs of another kernel: {error}; give one with --config"
+        ) from None
 
 
 def _read(given: str) -> dict[str, object]:

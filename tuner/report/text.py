@@ -87,10 +87,10 @@ def seconds_text(seconds: Mapping[str, float]) -> str:
     return ", ".join(f"{stage} {taken:,.1f} s" for stage, taken in seconds.items()) or "not recorded"
 
 
-def first_line(text: str, longest: int = 100) -> str:
-    """Return the first line of a text, such as a compiler's, cut to `longest` characters."""
+def first_line(text: str, longest: int | None = 100) -> str:
+    """Return the first line of a text, such as a compiler's, cut to `longest` characters; None cuts nothing."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    return line if len(line) <= longest else f"{line[: longest - 3]}..."
+    return line if longest is None or len(line) <= longest else f"{line[: longest - 3]}..."
 
 
 def error_lines(text: str, most: int = 12) -> list[str]:

@@ -9,7 +9,8 @@ from itertools import islice
 
 from tuner.db.rows import utc_now
 from tuner.db.store import Store
-from tuner.kernels.spec import Config
+from tuner.kernels.spec import Config, Signature
+from tuner.lookup.neighbours import with_current_knobs
 from tuner.measure.measurer import Measurer
 from tuner.records import VENDOR_NAME, Comparison, Evidence, Measurement, Provenance, StoredAnswer
 from tuner.records.retune import Cause, Reading
@@ -34,11 +35,14 @@ class Known:
     """The first few configs that come next, the best first."""
 
     @staticmethod
-    def of(stored: StoredAnswer, store: Store) -> Known:
-        """Return what a store knows about an answer."""
+    def of(stored: StoredAnswer, store: Store, signature: Signature) -> Known:
+        """Return what a store knows about an answer. Knobs that the signature has since got take their default."""
         comparison = store.comparison(stored.measured_in)
-        several = dict.fromkeys(islice(next_best(stored, comparison, store), SETTINGS.candidates))
-        return Known(stored, comparison, [config for config in several if config != stored.answer.config])
+        next_ones = islice(next_best(stored, comparison, store), SETTINGS.candidates)
+        several = dict.fromkeys(with_current_knobs(signature, config) for config in next_ones)
+        config = with_current_knobs(signature, stored.answer.config) or stored.answer.config
+        stored = replace(stored, answer=replace(stored.answer, config=config))
+        return Known(stored, comparison, [each for each in several if each is not None and each != config])
 
     @property
     def configs(self) -> list[Config]:

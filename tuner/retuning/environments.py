@@ -69,7 +69,7 @@ class Subject:
     def of(chosen: Chosen, store: Store) -> Subject:
         """Return a selected answer with the config that comes next after its own."""
         stored = chosen.stored
-        next_best = tuple(Known.of(stored, store).candidates[:1])
+        next_best = tuple(Known.of(stored, store, chosen.entry.signature).candidates[:1])
         return Subject(chosen.entry, stored.id, stored.answer.config, next_best, chosen.policy)
 
 

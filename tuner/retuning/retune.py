@@ -134,7 +134,7 @@ class Retuning:
 
     def _checked(self, card: HeldGpu | None, chosen: Chosen) -> Finding | None:
         """Check an answer, and do what the check calls for; return None if it was stopped."""
-        known = Known.of(chosen.stored, self._store)
+        known = Known.of(chosen.stored, self._store, chosen.entry.signature)
         keeps = self._how.check_only or chosen.is_pinned
         whole = not keeps and (chosen.is_stale or bool(chosen.added))
         target = self._target(card, chosen, None if whole else known.configs)

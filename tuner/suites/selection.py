@@ -82,10 +82,28 @@ def _rows(file: Path) -> list[dict[str, Any]]:
             if isinstance(rows, list) and all(isinstance(row, dict) for row in rows):
                 return [dict(row) for row in rows]
             raise UsageError(f'shapes are a list of objects such as {{"M": 16, "N": 4096}}, and {file} is not one')
-        reader = csv.DictReader(text.splitlines(), skipinitialspace=True, restkey="beyond the header")
-        return [{name.strip(): cell.strip() for name, cell in row.items() if cell and cell.strip()} for row in reader]
-    except (OSError, *MALFORMED) as error:
+        return list(_csv_rows(file, text))
+    except (OSError, csv.Error, *MALFORMED) as error:
         raise UsageError(f"the shapes in {file} cannot be read: {reason(error)}") from error
+
+
+def _csv_rows(file: Path, text: str) -> Iterator[dict[str, Any]]:
+    """Yield the rows under the header, each with a value for each column. Empty cells at the end of a line are none."""
+    reader = csv.reader(text.splitlines(), skipinitialspace=True)
+    header: list[str] = []
+    for row in reader:
+        cells = [cell.strip() for cell in row]
+        while cells and not cells[-1]:
+            cells.pop()
+        if not header or not cells:
+            header = header or cells
+        elif len(cells) != len(header):
+            found = "1 cell" if len(cells) == 1 else f"{len(cells)} cells"
+            raise UsageError(f"{file}, line {reader.line_num}: {found} under {len(header)} columns")
+        elif "" in cells:
+            raise UsageError(f"{file}, line {reader.line_num}: no cell under {header[cells.index('')]}")
+        else:
+            yield dict(zip(header, cells, strict=True))
 
 
 def _model(signature: Signature, given: Mapping[str, str], file: Path, tp: int) -> ModelShape:

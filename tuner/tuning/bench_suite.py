@@ -9,6 +9,7 @@ from time import monotonic
 
 from tuner.db.store import Store
 from tuner.errors import KernelFault, MeasureError, NothingFound
+from tuner.lookup.neighbours import with_current_knobs
 from tuner.report.text import short
 from tuner.search import Budget
 from tuner.suites.suite import Entry, Suite
@@ -77,12 +78,14 @@ class BenchSuite:
 
     def _subject(self, entry: Entry, target: Target) -> Subject:
         found = stored_answer(self.store, target, entry)
-        exact = found.stored is not None and not found.differences
+        answer = None
+        if found.stored is not None and not found.differences:
+            answer = with_current_knobs(target.signature_of(entry), found.stored.answer.config)
         known = target.roofline_limits or self.store.roofline_limits(target.provenance.device)
         return Subject(
             entry.problem,
             target.provenance,
-            answer=found.stored.answer.config if found.stored is not None and exact else None,
+            answer=answer,
             default=target.default,
             refused=target.refused,
             vendor_name=target.vendor_name,

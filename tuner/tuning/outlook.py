@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tuner import catalog
 from tuner.errors import NoDevice, UnknownName
+from tuner.lookup.neighbours import with_current_knobs
 from tuner.records import Comparison, Measurement, RooflineLimits, StoredAnswer
 from tuner.report.explanation import Outlook
 from tuner.report.outlook import outlook
@@ -25,16 +26,20 @@ def outlook_of(
         kernel = catalog.resolve(reference)
     except (NoDevice, UnknownName):
         return None
-    answer, card = stored.answer, stored.provenance.device.limits
+    answer, card, signature = stored.answer, stored.provenance.device.limits, kernel.signature
     if kernel.estimate is None or answer.latency_us is None or stored.provenance.source != kernel.source:
         return None
     if limits is not None:
         card = replace(card, gb_per_s=limits.copy_gb_per_s)
+    config = with_current_knobs(signature, answer.config)
+    if config is None:
+        return None
+    measured = ((each, with_current_knobs(signature, each.config)) for each in measurements)
     estimate, problem = kernel.estimate, answer.problem
     return outlook(
-        answer.config,
+        config,
         answer.latency_us,
-        measurements,
+        [replace(each, config=full) for each, full in measured if full is not None],
         feasible(kernel, problem, card),
         lambda config: estimate(problem, config, card),
         power_capped=comparison is not None and any("power_cap" in state.throttled for state in comparison.states),
