@@ -99,10 +99,10 @@ def _name_of(row: LadderRow, knobs: Collection[str]) -> str:
 def _shown_knobs(rows: Sequence[LadderRow]) -> list[str]:
     """Return knobs by which no two of the configs are alike, and as many others as a plot has room for."""
     configs = [dict(row.knobs) for row in rows if row.knobs]
-    names = list(configs[0]) if configs else []
+    names = list(dict.fromkeys(name for config in configs for name in config))
 
     def distinct(knobs: Iterable[str]) -> int:
-        return len({tuple(config[knob] for knob in knobs) for config in configs})
+        return len({tuple(config.get(knob) for knob in knobs) for config in configs})
 
     shown = list[str]()
     while distinct(shown) < distinct(names):

@@ -198,7 +198,9 @@ class LookupService:
         """Return the answer for a query on a resolved device."""
         table = self.table(query.problem.op, device)
         found = table.find(query, lambda stored: neighbours and self._is_valid(query.problem, stored), self._refused)
-        return found if found.stored is None else replace(found, stored=self.completed(found.stored))
+        if found.stored is None or (stored := self.completed(found.stored)) is found.stored:
+            return found
+        return replace(found, stored=stored)
 
     def neighbour_on(self, device: str, query: Query) -> LookupResult | None:
         """Return the result with another problem's answer on a resolved device, or None if none serves.
