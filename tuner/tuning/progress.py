@@ -7,6 +7,7 @@ from collections import Counter
 from importlib.util import find_spec
 from math import inf
 from threading import RLock
+from time import monotonic
 from typing import Self
 
 from rich.console import Console
@@ -21,6 +22,8 @@ from tuner.tuning.events import Events
 from tuner.tuning.tuned import Tuned
 
 _log = logging.getLogger("tuner")
+_DRAWN_EACH_S = 0.1
+"""Least time between two drawings of the bars in a notebook, in seconds."""
 
 
 class Progress(Events):
@@ -45,7 +48,10 @@ class Progress(Events):
             TimeRemainingColumn(compact=True),
             console=self._console,
             transient=True,
+            # A thread that draws bars in a notebook takes what others print meanwhile for its own, and clears it.
+            auto_refresh=not self._console.is_jupyter,
         )
+        self._drawn_at = 0.0
         can_update = self._console.is_terminal or (self._console.is_jupyter and find_spec("ipywidgets") is not None)
         self._bars.disable = not (bars and can_update)
         self._searches: dict[Problem | None, _Search] = {}
@@ -69,9 +75,16 @@ class Progress(Events):
     def print_line(self, line: str, level: int) -> None:
         """Print a line above the bars; without a terminal or a notebook, log it at this level."""
         if self.is_visible:
-            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+            with self._lock:
+                self._console.print(line, markup=False, highlight=False, soft_wrap=True)
         else:
             _log.log(level, "%s", line)
+
+    def _draw(self) -> None:
+        """Draw the bars in a notebook, unless they were drawn just before."""
+        if self._console.is_jupyter and monotonic() - self._drawn_at > _DRAWN_EACH_S:
+            self._drawn_at = monotonic()
+            self._bars.refresh()
 
     def search_started(self, problem: Problem | None, trials: int, known: int) -> None:
         with self._lock:
@@ -96,12 +109,14 @@ class Progress(Events):
                 reached = us_text(search.best_us) if problem is not None else speed_text(1 / search.best_us, "default")
                 best = f"best {reached}"
             self._bars.update(search.task, advance=1, best=best, failures=not_run_text(search.failures))
+            self._draw()
 
     def round(self, problem: Problem | None, rounds: int, contenders: int) -> None:
         with self._lock:
             search = self._searches.get(problem)
             if search is not None:
                 self._bars.update(search.task, best=f"comparing {contenders} configs, {rounds} rounds")
+                self._draw()
 
     def search_ended(self, problem: Problem | None) -> None:
         with self._lock:
