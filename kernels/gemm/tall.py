@@ -72,7 +72,7 @@ def tall(problem: Problem, limits: Limits) -> Iterator[Mapping[str, Value]]:
         tile = {"BLOCK_M": 128 if is_aligned else 64, "BLOCK_N": 64}
         more = {"BLOCK_K": block_k, "num_warps": 4, "num_stages": stages}
     elif is_aligned:
-        block_k = 32 if SETTINGS.across_k >= K else 64
+        block_k = 32 if SETTINGS.shallow_k >= K else 64
         tile = {"BLOCK_M": 128, "BLOCK_N": 32}
         more = {"BLOCK_K": block_k, "num_warps": 8, "num_stages": _stages(K, block_k, most=5)}
     else:
@@ -83,5 +83,5 @@ def tall(problem: Problem, limits: Limits) -> Iterator[Mapping[str, Value]]:
 
 
 def _stages(K: int, block_k: int, most: int) -> int:
-    """Return the number of stages that hold all steps, of which none is empty."""
+    """Return the number of stages: as many as there are steps, from two up to `most`."""
     return min(most, max(2, cdiv(K, block_k)))

@@ -22,8 +22,8 @@ def transpose_kernel(
     TILE_M: gl.constexpr, TILE_N: gl.constexpr, PAD: gl.constexpr, VEC: gl.constexpr,
     X_ALIGN: gl.constexpr, OUT_ALIGN: gl.constexpr, num_warps: gl.constexpr,
 ):  # fmt: skip
-    # Rows of x and of out are multiples of X_ALIGN and OUT_ALIGN elements long and apart. So many neighbours are inside
-    # or outside together, and one access.
+    # X_ALIGN divides the length and the stride of rows of x, OUT_ALIGN those of out. As many elements are one access,
+    # and masked together.
     N, stride_x = multiple(N, X_ALIGN), multiple(stride_x, X_ALIGN)
     M, stride_out = multiple(M, OUT_ALIGN), multiple(stride_out, OUT_ALIGN)
 

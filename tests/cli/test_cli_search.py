@@ -77,7 +77,7 @@ def test_every_combination_is_searched_once_and_then_known(tuner: Tuner) -> None
 
 @pytest.mark.parametrize("on", [(), ("--on", "local", "--replay", "auto")])
 def test_a_problem_without_an_answer_is_exit_code_1(tuner: Tuner, on: tuple[str, ...]) -> None:
-    """Of two, one was recorded."""
+    """Only the first of the two problems was recorded."""
     done = tuner("softmax", "--M", "8192,5", "--trials", "5", *on)
     assert (done.exception, done.return_value) == (None, 1)
     assert "; 1 of 2 was not recorded and is left out" in done.stderr

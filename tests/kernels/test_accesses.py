@@ -5,45 +5,15 @@ Triton derives alignment from arguments that are multiples of 16, so kernels sta
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
-from pathlib import Path
-from textwrap import dedent
 from typing import NamedTuple
 
 import pytest
-from forks import printed
+from compiled import launches_compiled
+from helpers import H200
 
-COMPILE = """
-    import json, sys
-    from dataclasses import replace
-    import triton
-    from triton.backends.compiler import GPUTarget
-    from tuner import catalog
-    from tuner.measure.stand_ins import StandIn
-    sys.path.insert(0, {tests!r})
-    from helpers import H200
-
-    class Driver:
-        def get_current_device(self): return 0
-        def get_current_stream(self, device): return 0
-        def get_current_target(self): return GPUTarget("cuda", 90, 32)
-
-    triton.runtime.driver.set_active(Driver())
-
-    op, values, knobs, strides = {case!r}
-    kernel = catalog.load(op)
-    problem = kernel.signature.problem(values)
-    config = kernel.signature.config({{**kernel.default_config(problem, H200.limits), **knobs}})
-    assert kernel.valid(problem, config, H200.limits), config
-    operands = dict(kernel.tensors(problem, config, H200.limits))
-    operands |= {{name: replace(operands[name], strides=each) for name, each in strides.items()}}
-    tensors = kernel.scalars | {{name: StandIn(operand) for name, operand in operands.items()}}
-    launches = kernel.launch(problem, config, tensors)
-    compiled = [each.fn.warmup(*each.args, grid=each.grid, **each.kwargs) for each in launches]
-    print(json.dumps([each.asm["ptx"] for each in compiled]))
-"""
+from tuner import catalog
 
 
 class Case(NamedTuple):
@@ -114,6 +84,7 @@ def accesses(code: str) -> set[int]:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_thread_accesses_as_many_elements_at_once_as_divide_a_row(case: Case) -> None:
-    given = case.op, case.problem, case.knobs, case.strides
-    code = printed(dedent(COMPILE).format(tests=str(Path(__file__).parents[1]), case=given))
-    assert tuple(map(accesses, json.loads(code))) == case.accesses
+    kernel = catalog.load(case.op)
+    config = {**kernel.default_config(kernel.signature.problem(case.problem), H200.limits), **case.knobs}
+    code = launches_compiled(case.op, case.problem, config, strides=case.strides)
+    assert tuple(map(accesses, code)) == case.accesses

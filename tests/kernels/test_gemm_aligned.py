@@ -138,21 +138,16 @@ def test_a_step_across_padded_rows_is_a_32_bit_offset() -> None:
 
 
 COMPILE = """
-    import json, re, sys, triton
-    from triton.backends.compiler import GPUTarget
+    import json, re, sys
+    sys.path.insert(0, {tests!r})
+    from helpers import A100, H200
     from tuner.kernels.gemm import KERNEL
     from tuner.kernels.shared.aligned_rows import aligned_operand, copied
     from tuner.kernels.spec import Operand
+    from tuner.measure.compile import set_target
     from tuner.measure.stand_ins import StandIn
 
-    class Driver:
-        def get_current_device(self): return 0
-        def get_current_stream(self, device): return 0
-        def get_current_target(self): return GPUTarget("cuda", {arch}, 32)
-
-    triton.runtime.driver.set_active(Driver())
-    sys.path.insert(0, {tests!r})
-    from helpers import H200
+    set_target({card}.limits)
 
     def bytes_at_once(launch):
         code = launch.warmup().asm["ptx"]
@@ -172,13 +167,13 @@ COMPILE = """
 """
 
 
-@pytest.mark.parametrize("arch", [80, 90])
-def test_as_many_elements_are_loaded_at_once_as_rows_are_multiples_of(arch: int) -> None:
+@pytest.mark.parametrize("card", ["A100", "H200"])
+def test_as_many_elements_are_loaded_at_once_as_rows_are_multiples_of(card: str) -> None:
     """The compiler looks for multiples of 16: it loaded 2 bytes at once, and waited for them."""
     values = [{"M": 82, "N": 96, "K": 96, "layout": "tn"}, {"M": 32, "N": 64, "K": 72, "layout": "nt"},
               {"M": 32, "N": 20, "K": 96}]  # fmt: skip
     config = TILES | {"BLOCK_N": 32, "BLOCK_K": 32, "ALIGN": False}
-    given = {"tests": str(Path(__file__).parents[1]), "arch": arch, "problems": values, "config": config}
+    given = {"tests": str(Path(__file__).parents[1]), "card": card, "problems": values, "config": config}
     a_in_4, whole, b_in_8, there, back = json.loads(printed(dedent(COMPILE).format(**given)))
     assert a_in_4 == [[4, 16], ["st.global.v4.b32"]]
     assert whole == [[16], ["st.global.v4.b32"]]

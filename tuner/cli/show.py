@@ -18,7 +18,6 @@ from tuner.cli.ops import db_option, json_option, open_to_read
 from tuner.cli.text import failure_lines, print_json
 from tuner.cli.whole import Whole
 from tuner.db.database import Database
-from tuner.db.overview import UnfinishedRun
 from tuner.db.settings import LARGEST_ID
 from tuner.db.store import Store
 from tuner.errors import NothingFound
@@ -31,6 +30,8 @@ from tuner.report.explain import failures
 from tuner.report.text import config_text, latency_text, minute_text, problem_text, seconds_text
 
 _NEWEST, _BEST = 20, 5
+_UNFINISHED = 1000
+"""Runs without an end that are looked at, at most, the newest first."""
 _SILENT = "no sign of life"
 """Status of a run that was probably killed."""
 _COLUMNS: Mapping[str, JustifyMethod] = {
@@ -58,7 +59,8 @@ def _show(number: int | None, db: Database | None, as_json: bool) -> int:
         print_json(_document(store, run, measurements, answer))
     else:
         console = Output()
-        print_lines(_lines(run, measurements, answer, _silent_since(store, run)), console)
+        silent_since = _silent(store).get(run.id, "") if run.ended_at is None else ""
+        print_lines(_lines(run, measurements, answer, silent_since), console)
     return 0
 
 
@@ -69,13 +71,11 @@ def _answer(store: Store, run: StoredRun) -> LookupResult | None:
     return Answers(device, stored).find(Query(run.problem)) if stored else None
 
 
-def _silent_since(store: Store, run: StoredRun) -> str:
-    """Return when a run without an end was last known to run, UTC; empty if it is alive, or has ended."""
-    if run.status != "running":
-        return ""
-    last = max((trial.ended_at for trial in store.progress.trials(run.id)), default=None)
-    unfinished = UnfinishedRun(run, last, store.progress.of([run.id]).get(run.id))
-    return unfinished.active_at if unfinished.is_silent(datetime.now(UTC)) else ""
+def _silent(store: Store) -> dict[int, str]:
+    """Return when runs that were probably killed were last known to run, UTC, by their ids."""
+    now = datetime.now(UTC)
+    runs = store.overview.unfinished_runs(_UNFINISHED)
+    return {each.run.id: each.active_at for each in runs if each.is_silent(now)}
 
 
 def _list(store: Store, as_json: bool) -> int:
@@ -89,8 +89,9 @@ def _list(store: Store, as_json: bool) -> int:
     table = Table(box=SIMPLE, pad_edge=False)
     for head, justify in _COLUMNS.items():
         table.add_column(head, justify=justify, no_wrap=head != "problem")
+    silent = _silent(store)
     for run in runs:
-        table.add_row(*_cells(run, _SILENT if _silent_since(store, run) else run.status))
+        table.add_row(*_cells(run, _SILENT if run.id in silent else run.status))
     print_table(table, Output(), spare=("on", "started UTC", "tried"), title="problem")
     return 0
 

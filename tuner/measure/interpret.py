@@ -18,7 +18,6 @@ from tuner.errors import KernelFault, TunerError
 from tuner.kernels.spec import Config, Kernel, Launch, Limits, Operand, Problem, cdiv
 from tuner.measure import check, tensors
 from tuner.measure.bounds import OutOfBounds, within
-from tuner.measure.check import CheckSettings
 from tuner.measure.compile import describe_error, set_target
 from tuner.measure.correctness import BelowRounding, calibrated, rounding_hint
 from tuner.measure.messages import Interpret, Interpreted
@@ -91,10 +90,10 @@ def _wrongness(kernel: Kernel, problem: Problem, config: Config, limits: Limits,
     return f"{place}writes beside {', '.join(beside)}" if beside else ""
 
 
-def _in_parts(operands: Mapping[str, Operand]) -> CheckSettings:
+def _in_parts(operands: Mapping[str, Operand]) -> check.CheckSettings:
     """Return settings by which a reference is asked for parts of the rows, as it is for large problems."""
     elements = max((prod(operand.shape) for operand in operands.values() if operand.role != "in"), default=0)
-    return CheckSettings(block_elements=max(1, cdiv(elements, 2)))
+    return check.CheckSettings(block_elements=max(1, cdiv(elements, 2)))
 
 
 def _allowed(
@@ -102,7 +101,7 @@ def _allowed(
     problem: Problem,
     operands: Mapping[str, Operand],
     values: Mapping[str, torch.Tensor],
-    settings: CheckSettings,
+    settings: check.CheckSettings,
 ) -> Mapping[str, Tolerance]:
     """Return the tolerances, from the error of the vendor's kernel on the CPU, or all rounding if it does not run."""
     try:
